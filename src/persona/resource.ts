@@ -9,16 +9,17 @@ import {
   idOf,
   isRelation,
   type PersonaContent,
+  RELATIONS,
   type Relation,
   type StoredLink,
 } from './fields.js'
 import { pastPersona } from './history.js'
 import {
+  askedContent,
+  attachedIds,
   bytesOfTools,
-  changesRelations,
   decidePersona,
   isVisible,
-  newlyReferred,
   type PersonaDecision,
   type PersonaUpdate,
   shownToolsOf,
@@ -40,9 +41,13 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   newRow: owner_id => ({ ...Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]])), owner_id }),
   reads: PERSONA_READS,
   isVisible,
-  isAlone: (state, update) => update.dryRun || !changesRelations(state, update),
+  isAlone: (state, update) => {
+    const content = update.dryRun ? state : askedContent(state, update)
+    return RELATIONS.every(([relation]) => content[relation] === state[relation])
+  },
   decide: async (db, state, update) => {
-    const references = await readReferences(db, newlyReferred(state, update), viewerParameters(update.caller))
+    const attached = attachedIds(state, askedContent(state, update))
+    const references = await readReferences(db, attached, viewerParameters(update.caller))
     return decidePersona(state, update, references)
   },
   write: async (db, state, { changes, after, attacher }, viewer, entry) => {

@@ -319,13 +319,7 @@ function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
   return [...new Set(ids)].sort(compareIds)
 }
 
-/** Returns the ids that a request would newly attach, before rules and rights apply. */
-export function newlyReferred(state: PersonaState, update: PersonaUpdate): Attached {
-  return attachedIds(state, appliedTo(state, update).content)
-}
-
-/** True if a request would change what the agent refers to, before rules and rights apply. */
-export function changesRelations(state: PersonaState, update: PersonaUpdate): boolean {
-  const { content } = appliedTo(state, update)
-  return RELATIONS.some(([relation]) => content[relation] !== state[relation])
+/** Returns the content that a request asks for, before rules and rights apply. */
+export function askedContent(state: PersonaState, update: PersonaUpdate): PersonaContent {
+  return appliedTo(state, update).content
 }

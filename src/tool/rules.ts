@@ -84,16 +84,10 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   const headers = custom_headers ? plannedHeaders(state, custom_headers, update.ring) : null
   const changes = changedFields(state.name === '' ? { ...state, ...BLANK_TOOL } : state, content, headers)
   const isChanged = (field: string) => changes.some(change => change.field === field)
-  const name = config === state.oauth_config_id ? state.oauth_config_name : (references.linkable ?? null)
+  const oauth_config_name = config === state.oauth_config_id ? state.oauth_config_name : (references.linkable ?? null)
   const text = definition && { definition_text: definition.text, definition_bytes: Buffer.byteLength(definition.text) }
   return {
-    after: {
-      ...state,
-      ...content,
-      headers: headers ?? state.headers,
-      oauth_config_name: config === null ? null : name,
-      ...text,
-    },
+    after: { ...state, ...content, headers: headers ?? state.headers, oauth_config_name, ...text },
     definition: isChanged('definition') ? (definition ?? null) : null,
     replaced: isChanged('definition') ? state.definition_hash : null,
     headers: isChanged('custom_headers') ? headers : null,

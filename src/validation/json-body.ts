@@ -11,7 +11,8 @@ export type ParsedBody =
   /** Not JSON, or beyond the limits: reported alone. */
   | { kind: 'refused'; faults: Fault[] }
 
-interface Source {
+/** The text that a value was parsed from, and the places of repeated keys in its definition. */
+export interface Source {
   text: string
   repeated: readonly Loc[]
 }
@@ -19,7 +20,7 @@ interface Source {
 /** The key of a body's source in it. Texts that a `WeakMap` held would stay in memory until a full garbage collection. */
 const SOURCE = Symbol('source')
 
-/** Returns the text of a body with a definition that `parseJsonBody` parsed, and the places of repeated keys in the definition. */
+/** Returns the source of a body with a definition that `parseJsonBody` parsed. */
 export function sourceOf(body: object): Source {
   return (body as { [SOURCE]?: Source })[SOURCE] ?? { text: JSON.stringify(body), repeated: [] }
 }

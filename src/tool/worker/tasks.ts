@@ -17,7 +17,7 @@ import { JSON_BOUNDS } from '../../http/body.js'
 import { unknownFieldWarnings } from '../../http/warnings.js'
 import { bodyCheck } from '../../validation/body-check.js'
 import { boundFaults, unknownFields } from '../../validation/faults.js'
-import { parseJsonBody, sourceOf } from '../../validation/json-body.js'
+import { parseJsonBody, type Source, sourceOf } from '../../validation/json-body.js'
 import { factsOf, noteFacts } from '../definition-facts.js'
 import { definitionTextIn } from '../definition-text.js'
 import type { CheckedDefinition, ToolUpdateFields } from '../rules.js'
@@ -27,7 +27,7 @@ import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../sche
 const UNKNOWN_FIELDS_MAX = 1000
 
 /** The verdict on a definition. */
-interface Checked {
+export interface Checked {
   definition?: CheckedDefinition
   definitionFaults: Fault[]
   /** Texts for the `Warning` header. */
@@ -67,7 +67,7 @@ const NOTHING: Checked = { definitionFaults: [], notes: [], origins: new Set() }
 /** Checks a definition for a tool with these headers. The result of an accepted one is remembered by its hash. */
 function checkedOnce(
   definition: unknown,
-  { text, repeated }: ReturnType<typeof givenIn>,
+  { text, repeated }: Source,
   headerNames: readonly string[],
   strict: boolean,
 ): Checked {
@@ -84,7 +84,7 @@ function checkedOnce(
   return { origins, definition: { text, hash, names }, definitionFaults, notes }
 }
 
-function givenIn(body: object) {
+function givenIn(body: object): Source {
   const { text, repeated } = sourceOf(body)
   return { text: definitionTextIn(text), repeated }
 }
@@ -189,11 +189,19 @@ function functionsOf(
   }
 }
 
+function storedCheckOf(
+  _: unknown,
+  { stored = '', headerNames }: { stored?: string | undefined; headerNames: string[] },
+): Checked {
+  return checkedOnce(JSON.parse(stored), { text: stored, repeated: [] }, headerNames, false)
+}
+
 /** The tasks of tool operations, pure functions: each has the schema of its body. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
   validate_tool: { check: bodyCheck(ValidateToolRequest), run: validationOf },
+  check_stored: { check: bodyCheck(Type.Object({})), run: storedCheckOf },
   proposed_impact: { check: bodyCheck(Type.Object({})), run: proposedImpactOf },
   read_functions: { check: bodyCheck(Type.Object({})), run: functionsOf },
 } as const
