@@ -1,12 +1,11 @@
 import { type TProperties, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import type { Caller } from '../auth/caller.js'
 import { INT4_MAX, type ResourceKind } from '../db/tables.js'
 import { ResourceNotFound } from '../errors.js'
-import { ACTIONS, type ChangesOf, entryOf, historyOf, type ShownChange } from '../updates/history.js'
+import { ACTIONS, entryOf, historyOf } from '../updates/history.js'
 import type { ReadPage } from '../updates/list.js'
 import { answerPast } from '../updates/read.js'
-import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
+import type { OperationOptions, ResourceTypes, ShownChange, VersionedResource } from '../updates/resource.js'
 import { contentTag, type Precondition } from '../updates/tag.js'
 import { pathId, queryInteger, queryText } from '../validation/parameters.js'
 import { list, nullable, reference, text, uuid } from '../validation/vocabulary.js'
@@ -114,14 +113,8 @@ export const HistoryEntry = Type.Object(
   { $id: 'HistoryEntry' },
 )
 
-/** An agent or a tool whose versions are read. */
-interface OneRoute<T extends ResourceTypes> {
+interface ReadRoute<T extends ResourceTypes> {
   resource: VersionedResource<T>
-  /** Requires the right to earlier versions. Throws the refusal. */
-  requireVersions(state: T['State'], caller: Caller): void
-}
-
-interface ReadRoute<T extends ResourceTypes> extends OneRoute<T> {
   record: TSchema
   summary: string
   description: string
@@ -134,7 +127,7 @@ interface ReadRoute<T extends ResourceTypes> extends OneRoute<T> {
 export function registerRead<T extends ResourceTypes>(
   app: FastifyInstance,
   { database, ...limits }: OperationOptions,
-  { resource, record, query, requireVersions, view, ...shown }: ReadRoute<T>,
+  { resource, record, query, view, ...shown }: ReadRoute<T>,
 ): void {
   const { kind, reads } = resource
   const { lookup } = reads
@@ -161,7 +154,7 @@ export function registerRead<T extends ResourceTypes>(
       const { version } = request.query as { version?: number }
       const isPast = 'version' in request.query
       const snapshot = await view?.(request as FastifyRequest, state)
-      if (isPast && snapshot === undefined) requireVersions(state, caller)
+      if (isPast && snapshot === undefined) resource.requireVersions(state, caller)
       const job = { database, resource, request: { caller, ...limits } }
       const shown = async () => snapshot ?? (await resource.render(database.db, state, limits.snapshotBytesMax, true))
       const isThen = isPast && snapshot === undefined
@@ -175,7 +168,7 @@ export function registerRead<T extends ResourceTypes>(
 export function registerHistory<T extends ResourceTypes>(
   app: FastifyInstance,
   { database, ...limits }: OperationOptions,
-  { resource, requireVersions, changes: changesOf }: OneRoute<T> & { changes: ChangesOf<T> },
+  resource: VersionedResource<T>,
 ): void {
   const { kind, reads } = resource
   const { lookup } = reads
@@ -205,10 +198,10 @@ export function registerHistory<T extends ResourceTypes>(
       const { caller, params, query, prefetched } = request
       const id = params[lookup.parameter]
       if (id === undefined || prefetched === null) throw new ResourceNotFound(kind)
-      requireVersions(prefetched as T['State'], caller) // the route's lookup sets it
+      resource.requireVersions(prefetched as T['State'], caller) // the route's lookup sets it
       const job = { database, resource, request: { caller, ...limits } }
       const { limit = HISTORY_RECORDS, before } = query
-      const { page, changes } = await historyOf(job, id, { limit, before }, changesOf)
+      const { page, changes } = await historyOf(job, id, { limit, before })
       const { rows, hasMore, keptFrom } = page
       const texts = rows.map((row, index) => JSON.stringify(entryOf(row, changes[index])))
       const last = rows.at(-1)

@@ -1,8 +1,8 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import { type ChangedRow, type ShownChange, shownChange, sideOf } from '../updates/history.js'
-import type { PastValues } from '../updates/resource.js'
+import { shownChange, sideOf } from '../updates/history.js'
+import type { ChangedRow, PastValues, ShownChange } from '../updates/resource.js'
 import {
   type Id,
   idOf,

@@ -1,17 +1,13 @@
 import type { FastifyInstance } from 'fastify'
 import { registerHistory, registerList, registerRead } from '../http/lists.js'
 import type { OperationOptions } from '../updates/resource.js'
-import { personaChanges } from './history.js'
 import { personaResource } from './resource.js'
-import { requireVersions } from './rules.js'
 import { PersonaRecord, PersonaSummary } from './schema.js'
 import { readPersonaPage } from './statements.js'
 
-const ONE = { resource: personaResource, requireVersions }
-
 export function registerReadPersona(app: FastifyInstance, options: OperationOptions): void {
   registerRead(app, options, {
-    ...ONE,
+    resource: personaResource,
     record: PersonaRecord,
     summary: 'Read Persona',
     description:
@@ -25,5 +21,5 @@ export function registerReadPersonas(app: FastifyInstance, options: OperationOpt
 }
 
 export function registerReadPersonaHistory(app: FastifyInstance, options: OperationOptions): void {
-  registerHistory(app, options, { ...ONE, changes: personaChanges })
+  registerHistory(app, options, personaResource)
 }

@@ -13,7 +13,7 @@ import {
   type Relation,
   type StoredLink,
 } from './fields.js'
-import { pastPersona } from './history.js'
+import { pastPersona, personaChanges } from './history.js'
 import {
   askedContent,
   attachedIds,
@@ -22,6 +22,7 @@ import {
   isVisible,
   type PersonaDecision,
   type PersonaUpdate,
+  requireVersions,
   shownToolsOf,
   takenFrom,
 } from './rules.js'
@@ -69,6 +70,8 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return renderPersona(state, await definitionsOf(db, hashes), isRead)
   },
   past: pastPersona,
+  requireVersions,
+  changesOf: personaChanges,
   takenFrom,
 }
 

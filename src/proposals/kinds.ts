@@ -2,16 +2,13 @@ import type { Kysely } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { idOf, isRelation, type StoredLink } from '../persona/fields.js'
-import { personaChanges } from '../persona/history.js'
 import { type PersonaTypes, personaResource } from '../persona/resource.js'
 import { differenceOf } from '../persona/rules.js'
 import type { KeyRing } from '../secrets/key-ring.js'
-import { toolChanges } from '../tool/history.js'
 import { type ToolTypes, toolResource, updateOfStored } from '../tool/resource.js'
 import { auditedValues, type ToolUpdateFields } from '../tool/rules.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
-import type { ChangesOf } from '../updates/history.js'
 import type { Decision, ResourceTypes, VersionedResource } from '../updates/resource.js'
 
 /** The new values of a proposal, in the form of a request: a definition as its hash, header values as masks. */
@@ -26,7 +23,6 @@ export function proposedBy({ changes }: Decision): ProposedFields {
 /** What proposals need of a kind of record. */
 export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   resource: VersionedResource<T>
-  changesOf: ChangesOf<T>
   /** What the fields would change now. */
   differenceOf(state: T['State'], fields: ProposedFields, caller: Caller): Change[]
   /** The part of an update that asks for the fields. */
@@ -35,7 +31,6 @@ export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
 
 const persona: ProposalKind<PersonaTypes> = {
   resource: personaResource,
-  changesOf: personaChanges,
   differenceOf,
   // Strict, so that a field which the approver may not set is refused and not kept.
   updateOf: async (_, fields) => ({ fields, masked: true, strict: true }),
@@ -43,7 +38,6 @@ const persona: ProposalKind<PersonaTypes> = {
 
 const tool: ProposalKind<ToolTypes> = {
   resource: toolResource,
-  changesOf: toolChanges,
   differenceOf: (state, fields) => {
     const now = auditedValues(state, state.headers)
     const changes = Object.entries(fields).map(([field, to]) => ({ field, from: now[field], to }))

@@ -92,12 +92,12 @@ async function showProposal(
   const viewer = viewerParameters(caller)
   const { row, state, definition, shown } = await inOneSnapshot(database, async trx => {
     const row = await readProposal(trx, caller, id)
-    const { resource, differenceOf, changesOf } = PROPOSAL_KINDS[row.kind]
+    const { resource, differenceOf } = PROPOSAL_KINDS[row.kind]
     const state = await readState(trx, resource, row.record.id, viewer)
     const changes = differenceOf(state, await readFields(trx, row), caller)
     const others = changes.filter(change => !isDefinition(change)).map(({ field, ...sides }) => [field, sides])
     const asRow = { version: NO_VERSION, version_before: NO_VERSION, difference: Object.fromEntries(others) }
-    const [shown = []] = await changesOf(trx, state, [asRow], viewer)
+    const [shown = []] = await resource.changesOf(trx, state, [asRow], viewer)
     return { row, state, definition: changes.find(isDefinition), shown }
   })
   // Texts of definitions are put in as they are stored.

@@ -1,15 +1,8 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import {
-  type ChangedRow,
-  hrefOf,
-  SHOWN_BYTES_MAX,
-  type ShownChange,
-  type Side,
-  shownChange,
-  sideOf,
-} from '../updates/history.js'
+import { hrefOf, SHOWN_BYTES_MAX, type Side, shownChange, sideOf } from '../updates/history.js'
+import type { ChangedRow, ShownChange } from '../updates/resource.js'
 import { storedDefinitions } from './definition-cache.js'
 import type { ToolState } from './snapshot.js'
 

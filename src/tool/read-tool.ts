@@ -3,15 +3,11 @@ import { InvalidRequest } from '../errors.js'
 import { registerHistory, registerList, registerRead } from '../http/lists.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { queryChoice } from '../validation/parameters.js'
-import { toolChanges } from './history.js'
 import { toolResource } from './resource.js'
-import { requireHistory } from './rules.js'
 import { ToolRecord, ToolSummary } from './schema.js'
 import { readToolPage } from './statements.js'
 import { storedText } from './tool-use.js'
 import type { BodyWorkers } from './worker/pool.js'
-
-const ONE = { resource: toolResource, requireVersions: requireHistory }
 
 /** The masks of headers are answered to those who may manage the tool. */
 export function registerReadTool(app: FastifyInstance, options: OperationOptions & { workers: BodyWorkers }): void {
@@ -20,7 +16,7 @@ export function registerReadTool(app: FastifyInstance, options: OperationOptions
     app,
     { database, ...limits },
     {
-      ...ONE,
+      resource: toolResource,
       record: ToolRecord,
       summary: 'Read Tool',
       description:
@@ -48,7 +44,7 @@ const PRESENT_ONLY = {
 }
 
 export function registerReadToolHistory(app: FastifyInstance, options: OperationOptions): void {
-  registerHistory(app, options, { ...ONE, changes: toolChanges })
+  registerHistory(app, options, toolResource)
 }
 
 export function registerReadTools(app: FastifyInstance, options: OperationOptions): void {

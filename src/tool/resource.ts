@@ -12,7 +12,8 @@ import { definitionsOf, definitionText, storedDefinition } from './definition-ca
 import { factsOf, noteFacts } from './definition-facts.js'
 import { BLANK_TOOL, COLUMNS } from './fields.js'
 import { type Header, shownHeaders } from './headers.js'
-import { decideTool, type ToolDecision, type ToolUpdate, type ToolUpdateFields } from './rules.js'
+import { toolChanges } from './history.js'
+import { decideTool, requireHistory, type ToolDecision, type ToolUpdate, type ToolUpdateFields } from './rules.js'
 import { bytesShown, renderTool, TOOL_READS, type ToolState } from './snapshot.js'
 import { readLinkable, storeDefinition, writeHeaders, writeTool } from './statements.js'
 
@@ -76,6 +77,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const notes = config ? [] : [`left out, deleted since or not visible to you: OAuth configuration ${id}`]
     return { state: { ...then, oauth_config_id: config?.id ?? null, oauth_config_name: config?.name ?? null }, notes }
   },
+  requireVersions: requireHistory,
+  changesOf: toolChanges,
 }
 
 /** Builds an earlier state, with the text of its definition. Throws `VersionGone` if that is no longer kept. */

@@ -1,44 +1,25 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
-import type { ViewerParameters } from '../auth/viewer.js'
+import { type Kysely, sql } from 'kysely'
 import { viewerParameters } from '../auth/viewer.js'
 import { INT4_MAX, type ResourceKind, type Tables } from '../db/tables.js'
 import { AUTHOR, sha256 } from './audit.js'
 import { inOneSnapshot, readState } from './read.js'
-import type { Job, ReadRequest, ResourceTypes } from './resource.js'
+import type { ChangedRow, Job, ReadRequest, ResourceTypes, Shortened, ShownChange } from './resource.js'
 
 /* The history of an agent or a tool: the contents of its audit rows, newest first. */
 
-/** One audit row. `difference` is null if it was pruned. */
-export interface HistoryRow {
-  version: number
-  version_before: number
+/** One audit row. */
+export interface HistoryRow extends ChangedRow {
   at: string
   author: string
   actor_id: string | null
   command: string | null
   request_id: string
   fields: string[]
-  difference: Record<string, { from: unknown; to: unknown }> | null
   action: (typeof ACTIONS)[number]
-}
-
-/** Stands for a long value. `bytes` is null if the value is no longer kept. `href` is relative to the address of the history. */
-export interface Shortened {
-  digest: string
-  bytes: number | null
-  href: string
 }
 
 /** A value before or after a change: in full, or shortened. */
 export type Side = { value: unknown } | { shortened: Shortened }
-
-/** One change as the history shows it. A shortened side is only in `shortened`, so that no stored value can look like one. */
-export interface ShownChange {
-  field: string
-  from?: unknown
-  to?: unknown
-  shortened?: { from?: Shortened; to?: Shortened }
-}
 
 /** Selects the newest `limit` entries, or the newest before version `before`. */
 export interface AskedHistory {
@@ -95,29 +76,17 @@ async function readHistory(
   return { rows, hasMore: (rows.at(-1)?.version_before ?? 0) > first, keptFrom }
 }
 
-/** The part of a row from which its changes are shown. */
-export type ChangedRow = Pick<HistoryRow, 'version' | 'version_before' | 'difference'>
-
-/** Makes the changes to show of the rows of a history. */
-export type ChangesOf<T extends ResourceTypes> = (
-  trx: Transaction<Tables>,
-  state: T['State'],
-  rows: readonly ChangedRow[],
-  viewer: ViewerParameters,
-) => Promise<ShownChange[][]>
-
 /** The history of a resource whose caller may read it. Throws `ResourceNotFound`. */
 export async function historyOf<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
   id: number,
   asked: AskedHistory,
-  show: ChangesOf<T>,
 ): Promise<{ page: HistoryPage; changes: ShownChange[][] }> {
   const viewer = viewerParameters(request.caller)
   return await inOneSnapshot(database, async trx => {
     const state = await readState(trx, resource, id, viewer)
     const page = await readHistory(trx, { kind: resource.kind, ...state }, asked)
-    return { page, changes: await show(trx, state, page.rows, viewer) }
+    return { page, changes: await resource.changesOf(trx, state, page.rows, viewer) }
   })
 }
 

@@ -142,6 +142,15 @@ export interface VersionedResource<T extends ResourceTypes> {
     values: PastValues,
     viewer: ViewerParameters,
   ): Promise<{ state: T['State']; notes: string[] }>
+  /** Requires the right to earlier versions. Throws the refusal. */
+  requireVersions(state: T['State'], caller: Caller): void
+  /** The changes to show of rows of its history. */
+  changesOf(
+    db: Kysely<Tables>,
+    state: T['State'],
+    rows: readonly ChangedRow[],
+    viewer: ViewerParameters,
+  ): Promise<ShownChange[][]>
   /** The users and groups that a change takes the sight of the resource from; null if none. */
   takenFrom?(state: T['State'], after: T['Decision']['after']): object | null
 }
@@ -150,6 +159,28 @@ export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['R
   database: Database
   resource: VersionedResource<T>
   request: Request
+}
+
+/** The part of an audit row from which its changes are shown. `difference` is null if it was pruned. */
+export interface ChangedRow {
+  version: number
+  version_before: number
+  difference: Record<string, { from: unknown; to: unknown }> | null
+}
+
+/** Stands for a long value. `bytes` is null if the value is no longer kept. `href` is relative to the address of the history. */
+export interface Shortened {
+  digest: string
+  bytes: number | null
+  href: string
+}
+
+/** One change as the history shows it. A shortened side is only in `shortened`, so that no stored value can look like one. */
+export interface ShownChange {
+  field: string
+  from?: unknown
+  to?: unknown
+  shortened?: { from?: Shortened; to?: Shortened }
 }
 
 /** The old value of each field that changed since an earlier version. */
