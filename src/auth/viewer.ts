@@ -1,7 +1,6 @@
-import { type Expression, type Kysely, type SqlBool, sql } from 'kysely'
-import { named, on } from '../db/statements/queries.js'
+import { type Expression, type SqlBool, sql } from 'kysely'
+import { on } from '../db/statements/queries.js'
 import type { Param, SqlTypes } from '../db/statements/statement.js'
-import type { Tables } from '../db/tables.js'
 import type { Viewer } from './access.js'
 import { type Caller, isAdmin, managesActions, visibleAgents, visibleTools } from './caller.js'
 
@@ -77,11 +76,4 @@ export function grantsStand(param: Param<ViewerParameters>): Expression<SqlBool>
     .where(({ and, not, ref }) => and([ref('caller.valid'), not(ref('caller.expired'))]))
     .where('caller.grants', '=', param('grants'))
   return or([eb(param('token'), 'is', null), exists(same)])
-}
-
-/** True if the viewer's token has the rights that it had, read by a statement of its own: one that waited has the rights of before. */
-export async function standsNow(db: Kysely<Tables>, viewer: ViewerParameters): Promise<boolean> {
-  if (viewer.token === null) return true
-  const { grantsStand } = viewerWithValues(viewer)
-  return (await db.selectNoFrom(named(grantsStand, 'stands')).executeTakeFirstOrThrow()).stands === true
 }

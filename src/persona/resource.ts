@@ -27,7 +27,7 @@ import {
   takenFrom,
 } from './rules.js'
 import { PERSONA_READS, type PersonaState, renderPersona } from './state.js'
-import { readReferences, writeLinks, writePersona } from './statements.js'
+import { type LinkChanges, lockLinks, readReferences, writeLinks, writePersona } from './statements.js'
 
 export interface PersonaTypes extends ResourceTypes {
   State: PersonaState
@@ -53,14 +53,12 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   },
   write: async (db, state, { changes, after, attacher }, viewer, entry) => {
     const { id, access } = state
+    const links = changes.flatMap(({ field }) => (isRelation(field) ? [linkChanges(field, state, after)] : []))
+    for (const link of links) await lockLinks(db, id, link)
     const wanted = writeParameters(COLUMNS, state, changes, viewer, entry)
     const row = await writePersona.first(db, { access, ...wanted })
     if (row === undefined) return undefined
-    for (const { field } of changes) {
-      if (!isRelation(field)) continue
-      const user = attacher ?? viewer.user
-      await writeLinks(db, id, field, linkChanges(field, state, after), user)
-    }
+    for (const link of links) await writeLinks(db, id, link, attacher ?? viewer.user)
     return row.version
   },
   render: async (db, state, bytesMax, isRead) => {
@@ -76,11 +74,11 @@ export const personaResource: VersionedResource<PersonaTypes> = {
 }
 
 /** Returns the links of one relation to remove and to add. A share with a new level is removed and added. */
-function linkChanges(relation: Relation, before: PersonaContent, after: PersonaContent) {
+function linkChanges(relation: Relation, before: PersonaContent, after: PersonaContent): LinkChanges {
   const [had, has]: [StoredLink[], StoredLink[]] = [before[relation], after[relation]]
   const without = (links: StoredLink[], others: StoredLink[]) => {
     const kept = new Set(others.map(link => JSON.stringify(link)))
     return links.filter(link => !kept.has(JSON.stringify(link)))
   }
-  return { removed: without(had, has).map(idOf), put: without(has, had) }
+  return { relation, removed: without(had, has).map(idOf), put: without(has, had) }
 }

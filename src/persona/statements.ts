@@ -57,16 +57,35 @@ export const writePersona = statement<WriteParameters, { version: number }>(
   true,
 )
 
+/** The links of one relation that an update removes and adds. */
+export interface LinkChanges {
+  relation: Relation
+  removed: readonly Id[]
+  put: readonly StoredLink[]
+}
+
+/** All tables of links have these columns, except the level. */
+const linkTable = (relation: Relation) => {
+  const { table, column } = linkOf(relation)
+  return { table: table as 'persona_user', end: column as 'user_id' }
+}
+
+/** Locks the links that an update removes, before it judges rights: others may be removing them. */
+export async function lockLinks(db: Kysely<Tables>, agent: number, { relation, removed }: LinkChanges): Promise<void> {
+  const { table, end } = linkTable(relation)
+  const links = db.selectFrom(table).select(end).where('persona_id', '=', agent).where(end, 'in', removed.map(String))
+  if (removed.length > 0) await links.forUpdate().execute()
+}
+
 /** Removes the links that left a relation and adds the new ones. */
 export async function writeLinks(
   db: Kysely<Tables>,
   agent: number,
-  relation: Relation,
-  { removed, put }: { removed: readonly Id[]; put: readonly StoredLink[] },
+  { relation, removed, put }: LinkChanges,
   user: string | null,
 ): Promise<void> {
-  const { attacher, ...link } = linkOf(relation)
-  const [table, end] = [link.table as 'persona_user', link.column as 'user_id'] // all have these columns, except the level
+  const { attacher } = linkOf(relation)
+  const { table, end } = linkTable(relation)
   if (removed.length > 0)
     await db.deleteFrom(table).where('persona_id', '=', agent).where(end, 'in', removed.map(String)).execute()
   const rows = put.map(one => {
@@ -76,7 +95,10 @@ export async function writeLinks(
   if (rows.length > 0) await db.insertInto(table).values(rows).execute()
 }
 
-/** Reads the records with these ids that exist and that the viewer may attach; of tools all that they see. */
+/**
+ * Reads the records with these ids that exist and that the viewer may attach; of tools all that they see. In a transaction it locks them
+ * as the links will, so that what waits does so before rights are judged.
+ */
 export async function readReferences(
   db: Kysely<Tables>,
   attached: Attached,
@@ -88,9 +110,16 @@ export async function readReferences(
     return ids.length === 0 ? [] : [[relation, ATTACHABLE[relation](list, viewer)] as const]
   })
   if (asked.length === 0) return NO_REFERENCES
+  if (db.isTransaction) for (const [relation] of asked) await lockRecords(db, relation, attached[relation] ?? [])
   const found = db.selectNoFrom(jsonBuildObject(Object.fromEntries(asked)).as('references'))
   const { references } = await found.$castTo<{ references: Partial<References> }>().executeTakeFirstOrThrow()
   return { ...NO_REFERENCES, ...references }
+}
+
+async function lockRecords(trx: Kysely<Tables>, relation: Relation, ids: readonly Id[]): Promise<void> {
+  const { section, column } = linkOf(relation)
+  const table = (section === 'users' ? 'user_account' : column.replace(/_id$/, '')) as 'user_account' // all have ids
+  await trx.selectFrom(table).select('id').where('id', 'in', ids.map(String)).orderBy('id').forKeyShare().execute()
 }
 
 /** SQL: the records with these ids that the viewer may attach (DECISIONS section 3). */

@@ -37,7 +37,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   decide: async (db, state, request) => {
     const { oauth_config_id: id = null, definition, custom_headers: headers, passthrough_auth: passes } = request.fields
     const isId = id !== null && isInt4(id)
-    const config = isId ? await readLinkable(db, id, viewerParameters(request.caller)) : undefined
+    const config = isId ? await readLinkable(db, id, viewerParameters(request.caller), db.isTransaction) : undefined
     const hasSecrets = state.headers.length > 0 || state.oauth_config_id !== null || state.passthrough_auth
     const isAsked = passes || (headers?.length ?? 0) > 0 || (definition !== undefined && hasSecrets)
     const storedOrigins = isAsked ? await readOrigins(db, state.definition_hash) : new Set<string>()

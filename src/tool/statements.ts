@@ -17,10 +17,14 @@ import { ToolSummary } from './schema.js'
 const tool = on<{ t: 'tool' }>()
 const { exists, or } = tool
 
-/** Reads an OAuth configuration that the viewer may link: its owner, and everybody with `manage:actions` (DECISIONS section 6). */
-export async function readLinkable(db: Kysely<Tables>, id: number, { user, manages_all }: ViewerParameters) {
+/**
+ * Reads an OAuth configuration that the viewer may link: its owner, and everybody with `manage:actions` (DECISIONS section 6). `locks`: as
+ * the link will, so that what waits does so before rights are judged.
+ */
+export async function readLinkable(db: Kysely<Tables>, id: number, viewer: ViewerParameters, locks = false) {
   const config = db.selectFrom('oauth_config').select(['id', 'name']).where('id', '=', id)
-  return await config.$if(!manages_all, query => query.where('owner_id', '=', user)).executeTakeFirst()
+  const linkable = config.$if(!viewer.manages_all, query => query.where('owner_id', '=', viewer.user))
+  return await linkable.$if(locks, query => query.forKeyShare()).executeTakeFirst()
 }
 
 type WriteParameters = ViewerParameters &

@@ -3,6 +3,7 @@ import { untilPublished } from '../eventually.js'
 import { ALICE, BOB } from '../fixtures/users.js'
 import { historyWorld } from '../history/world.js'
 import { DEFINITION } from '../matrix-organisation.js'
+import { untilLocked } from '../updates/stored-state.js'
 
 const world = await historyWorld(t)
 const { call, get, agentOf, toolOf, patch, put, remove, alice, bob, admin } = world
@@ -225,6 +226,36 @@ t.test('links: proposed by the sight of the author, approved by the sight of the
   const private_ = await propose('persona', id, { user_file_ids: [file] })
   t.match((await approve(private_)).json(), { error_code: 'PROPOSAL_UNUSABLE' })
   t.notMatch((await get(`/proposals/${private_}`, alice)).body, String(file), "another's file is not named")
+})
+
+t.test('a right that is lost or gained while links wait is judged as it is then', async t => {
+  const id = await open()
+  await world.query`insert into user_group (id, name) values (91, 'editing')`
+  await world.query`insert into persona_group (persona_id, user_group_id, level) values (${id}, 91, 'editor')`
+  const join = () => world.query`insert into user_group_member (user_id, user_group_id) values (${BOB}, 91)`
+  const leave = () => world.query`delete from user_group_member where user_group_id = 91`
+  const whileWaiting = async <Answer>(ask: () => Promise<Answer>, change: () => Promise<unknown>) => {
+    const trx = await world.database.db.startTransaction().execute()
+    await trx.selectFrom('tool').select('id').where('id', '=', 10).forUpdate().execute()
+    const answer = ask()
+    await untilLocked(world.database)
+    await change()
+    await trx.commit().execute()
+    return await answer
+  }
+  const proposal = await propose('persona', id, { tool_ids: [10] }, { token: carol })
+  const attach = () => call('PATCH', `/persona/${id}?update_mask=tool_ids`, { token: bob, body: { tool_ids: [10] } })
+  await join()
+  t.match(await whileWaiting(() => approve(proposal, bob), leave), { statusCode: 404 })
+  await join()
+  t.match(await whileWaiting(attach, leave), { statusCode: 403 })
+  t.match(await rowOf(id), { tools: [] })
+  t.match((await get(`/proposals/${proposal}`, alice)).json(), { state: 'open', record: { version: 1 } })
+  await join()
+  const gain = () => world.query`update user_account set permissions = '{manage:actions}' where id = ${BOB}`
+  t.match(await whileWaiting(() => approve(proposal, bob), gain), { statusCode: 204 })
+  await world.query`update user_account set permissions = '{}' where id = ${BOB}`
+  t.match(await rowOf(id), { tools: [{ id: 10 }] })
 })
 
 t.test('a tool: its definition with the impact, masks as they are; secrets stay', async t => {
