@@ -48,7 +48,8 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   },
   decide: async (db, state, update) => {
     const attached = attachedIds(state, askedContent(state, update))
-    const references = await readReferences(db, attached, viewerParameters(update.caller))
+    const viewer = viewerParameters(update.caller)
+    const references = await readReferences(db, attached, viewer, db.isTransaction)
     return decidePersona(state, update, references)
   },
   write: async (db, state, { changes, after, attacher }, viewer, entry) => {

@@ -96,13 +96,14 @@ export async function writeLinks(
 }
 
 /**
- * Reads the records with these ids that exist and that the viewer may attach; of tools all that they see. In a transaction it locks them
- * as the links will, so that what waits does so before rights are judged.
+ * Reads the records with these ids that exist and that the viewer may attach; of tools all that they see. `locks`: as the
+ * links will, so that what waits does so before rights are judged.
  */
 export async function readReferences(
   db: Kysely<Tables>,
   attached: Attached,
   viewer: ViewerParameters,
+  locks = false,
 ): Promise<References> {
   const asked = RELATIONS.flatMap(([relation, { link }]) => {
     const ids = (attached[relation] ?? []).filter(id => typeof id === 'string' || isInt4(id)) // no record has another id
@@ -110,7 +111,7 @@ export async function readReferences(
     return ids.length === 0 ? [] : [[relation, ATTACHABLE[relation](list, viewer)] as const]
   })
   if (asked.length === 0) return NO_REFERENCES
-  if (db.isTransaction) for (const [relation] of asked) await lockRecords(db, relation, attached[relation] ?? [])
+  if (locks) for (const [relation] of asked) await lockRecords(db, relation, attached[relation] ?? [])
   const found = db.selectNoFrom(jsonBuildObject(Object.fromEntries(asked)).as('references'))
   const { references } = await found.$castTo<{ references: Partial<References> }>().executeTakeFirstOrThrow()
   return { ...NO_REFERENCES, ...references }

@@ -42,7 +42,7 @@ t.test('round trips to the database, authentication included, when nobody else i
   const cases: [string, () => Promise<LightMyRequestResponse>, status: number, statements: number][] = [
     ['an agent update that changes a column', () => change({ description: 'two' }), 200, 2],
     ['return=minimal', () => change({ description: 'three' }, '', { prefer: 'return=minimal' }), 204, 2],
-    ['with a key', () => change({ description: 'four' }, '', { 'idempotency-key': 'one' }), 200, 10],
+    ['with a key', () => change({ description: 'four' }, '', { 'idempotency-key': 'one' }), 200, 9],
     ['new labels', () => change({ label_ids: [1, 2] }), 200, 9],
     ['fewer labels', () => change({ label_ids: [1] }), 200, 8],
     ['an agent update that changes nothing', () => change({ label_ids: [1] }), 200, 2],
@@ -52,7 +52,7 @@ t.test('round trips to the database, authentication included, when nobody else i
     ['a new definition', () => updateTool({ definition: definitionOf(11) }), 200, 3],
     ['another one', () => updateTool({ definition: definitionOf(12) }), 200, 3],
     ['a definition of before', () => updateTool({ definition: definitionOf(11) }), 200, 2],
-    ['headers', () => updateTool({ custom_headers: headers }), 200, 10],
+    ['headers', () => updateTool({ custom_headers: headers }), 200, 9],
     ['a tool update that changes nothing', () => updateTool({}), 200, 2],
     ['a validation', () => validate(ITEMS), 200, 1],
     ['a faulty agent update', () => updateAgent({ num_chunks: 'many' }), 422, 1],
