@@ -60,4 +60,11 @@ t.test("README's lines load an agent and call a function with its arguments and 
     t.equal(bodies.splice(0).join(), body === undefined ? '' : JSON.stringify(body))
     if (body) t.equal(request?.headers['content-type'], 'application/json')
   }
+  for (const place of ['.', '..', '']) {
+    const argument = LINES.replace("place: 'Rome'", `place: '${place}'`)
+    const env = { SERVICE: `http://127.0.0.1:${service}`, TOKEN: runtime }
+    const ended = promisify(execFile)(process.execPath, ['--input-type=module', '-e', argument], { env })
+    t.match(await ended.catch(String), /A path argument is empty/, 'no argument leads to another path')
+  }
+  t.strictSame(arrived, [])
 })
