@@ -244,6 +244,7 @@ export class Unavailable extends Refused {
     readonly outcome: Outcome,
     options: ErrorOptions = {},
   ) {
-    super('SERVICE_UNAVAILABLE', message, { ...options, extra: { reason }, headers: RETRY_AFTER })
+    const headers = reason === 'key_missing' ? {} : RETRY_AFTER // waiting brings no key
+    super('SERVICE_UNAVAILABLE', message, { ...options, extra: { reason }, headers })
   }
 }

@@ -70,6 +70,7 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
   routes.get(
     '/runtime/persona/:persona_id',
     {
+      exposeHeadRoute: true,
       config: {
         policy: { permission: 'basic', resource: 'persona', answersSecrets: true, lookup: AGENT_LOOKUP },
       },
@@ -108,6 +109,7 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
   routes.get(
     '/tool/:tool_id/headers',
     {
+      exposeHeadRoute: true,
       config: { policy: { permission: 'basic', answersSecrets: true, lookup: HEADERS_LOOKUP } },
       schema: {
         operationId: 'read_tool_headers',
