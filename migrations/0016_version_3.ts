@@ -115,24 +115,32 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
       create index ${sql.ref(`proposal_by_${end}_place`)} on proposal (${transaction}, ${place})
       where ${transaction} is not null`.execute(db)
   }
-  // The changes that no transaction can come before any more.
+  // Published are the changes that no transaction can come before any more.
   await sql`
-    create view published_change as
-    select concat(f.id, '.', c.transaction_id, '.', c.place) as cursor, c.*
+    create view stored_change as
+    select concat(f.id, '.', c.transaction_id, '.', c.place) as cursor,
+      c.transaction_id < pg_snapshot_xmin(pg_current_snapshot()) as is_published, c.*
     from (
-      select transaction_id, place, resource_kind, resource_id, version_before, version_after, at, actor_id, command, fields,
-        difference, taken_from, null::integer as proposal_id, null::uuid as author_id, null::text as proposal_action
+      select transaction_id, place, resource_kind as kind, resource_id as id, resource_kind, resource_id, version_before, version_after, at,
+        actor_id, command, fields, difference, taken_from, null::uuid as author_id, null::text as proposal_action
       from audit
       union all
-      select opened_transaction_id, opened_place, resource_kind, resource_id, 0, 1, created_at, author_id, null, '{}'::text[],
-        null, null, id, author_id, 'proposed'
+      select opened_transaction_id, opened_place, 'proposal', id, resource_kind, resource_id, 0, 1, created_at,
+        author_id, null, '{}'::text[], null, null, author_id, 'proposed'
       from proposal
       union all
-      select closed_transaction_id, closed_place, resource_kind, resource_id, 1, 2, closed_at, closed_by, null, '{}'::text[],
-        null, null, id, author_id, state
+      select closed_transaction_id, closed_place, 'proposal', id, resource_kind, resource_id, 1, 2, closed_at,
+        closed_by, null, '{}'::text[], null, null, author_id, state
       from proposal
-    ) c cross join change_feed f
-    where c.transaction_id < pg_snapshot_xmin(pg_current_snapshot())`.execute(db)
+    ) c cross join change_feed f`.execute(db)
+  await sql`
+    create view feed_ends as
+    select f.id as feed, f.pruned_transaction_id as first_transaction_id, f.pruned_place as first_place,
+      last.transaction_id as last_transaction_id, last.place as last_place
+    from change_feed f cross join lateral (
+      (select transaction_id, place from stored_change where is_published order by 1 desc, 2 desc limit 1)
+      union all select f.pruned_transaction_id, f.pruned_place
+      order by 1 desc, 2 desc limit 1) last`.execute(db)
 }
 
 /**
@@ -227,6 +235,14 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
             and not exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
         )))
     $$`.execute(db)
+  // The live agents that a viewer sees and that have a tool.
+  await sql`
+    create function agents_with_tool(tool integer, viewer uuid, sees_all boolean) returns setof integer
+    language sql stable as $$
+      select p.id from persona_tool l join persona p on p.id = l.persona_id
+      cross join persona_access(p.id, p.owner_id, p.is_public, viewer)
+      where l.tool_id = tool and not p.deleted and (sees_all or access <> 'none')
+    $$`.execute(db)
   // One row if a viewer may learn of a change: they see its record, or it took that from them. Agents and tools: those of the token, or null.
   await sql`
     create function change_sight(kind text, record integer, fields text[], taken_from jsonb, viewer uuid, sees_all boolean,
@@ -240,7 +256,8 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
         select true, managed_as is not null
         from (select) one left join tool t on t.id = record
         left join managed_tool(t, viewer, manages_all, groups, tools) on true
-        where kind = 'tool' and (tools is null or record = any (tools))
+        where kind = 'tool' and (tools is null or record = any (tools)
+          or exists (select from agents_with_tool(record, viewer, sees_all) a where a = any (agents)))
       ) sight
       where is_seen or (taken_from ->> 'is_public')::boolean or taken_from -> 'users' ? viewer::text
         or sees_all and taken_from is not null and fields @> '{deleted}'

@@ -6,7 +6,7 @@ import fastify, {
   type RawServerDefault,
 } from 'fastify'
 import { registerAuthentication } from './auth/hook.js'
-import { readHead } from './changes/feed.js'
+import { readBacklog } from './changes/feed.js'
 import { ChangePage, registerReadChanges } from './changes/read-changes.js'
 import type { Config } from './config.js'
 import { registerReadPage } from './console/read-page.js'
@@ -39,7 +39,6 @@ import {
 } from './persona/write-persona.js'
 import { registerReadProposals } from './proposals/read-proposals.js'
 import { proposalComponents } from './proposals/schema.js'
-import { readWaiting } from './proposals/statements.js'
 import { propose, registerDecideProposals } from './proposals/write-proposals.js'
 import { registerReadRuntime, runtimeComponents } from './runtime/read-runtime.js'
 import { registerToday } from './today/routes.js'
@@ -94,11 +93,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerCommonHeaders(app)
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
-  const changesLag = async () => (await readHead(database.probe)).lag_s
-  const openProposals = async () => (await readWaiting(database.probe)).open
-  const oldestProposal = async () => (await readWaiting(database.probe)).oldest_s
-  const stored = { changesLag, openProposals, oldestProposal }
-  metrics.watch(app, { pool: database.pool, inWork: gate, service, version, ...stored })
+  const backlog = () => readBacklog(database.probe)
+  metrics.watch(app, { pool: database.pool, inWork: gate, service, version, backlog })
   registerRequestValidation(app)
   registerBodyParser(app)
   const components = [...toolComponents, ...personaComponents, ...runtimeComponents, ...proposalComponents]

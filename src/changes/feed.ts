@@ -36,61 +36,56 @@ export interface FeedRow extends Omit<HistoryRow, 'version_before' | 'request_id
 
 interface FeedPage {
   feed: string
-  /** True if rows after the given place were pruned. */
-  is_pruned: boolean
+  /** True if the given place is in the feed, and no rows after it were pruned. */
+  is_kept: boolean
   rows: FeedRow[] | null
-  /** Null in a full page. */
-  looked_at: number | null
-  /** The last place that was looked at; null without one, and in a full page. */
+  /** The cursor of the last row that was looked at; null without one, and in a full page. */
   last: string | null
 }
 
-/** Reads the changes after a place. */
+/** Reads the changes after a place. A full page need not look at all rows. */
 export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
   'change_feed',
-  {
-    ...VIEWER_TYPES,
-    ...{ kind: 'text', rows: 'integer', transaction: 'xid8', place: 'bigint' },
-  },
-  param => {
-    const isShort = sql`(select count(*) from shown) < ${param('rows')}` // a full page need not read all rows to count them
-    return sql<FeedPage>`
+  { ...VIEWER_TYPES, kind: 'text', rows: 'integer', transaction: 'xid8', place: 'bigint' },
+  param => sql<FeedPage>`
     with looked_at as materialized (
-      select * from published_change where (transaction_id, place) > (${param('transaction')}, ${param('place')})
+      select * from stored_change where is_published and (transaction_id, place) > (${param('transaction')}, ${param('place')})
       order by transaction_id, place limit ${sql.lit(ROWS_MAX)}
     ), shown as (
-      select a.transaction_id, a.place, a.cursor, k.kind, coalesce(a.proposal_id, a.resource_id) as id, a.version_after as version,
-        coalesce(a.proposal_action, ${ACTION}) as action, ${instant(sql.ref('a.at'))} as at, a.fields, a.command, a.actor_id, ${AUTHOR} as author, s.*
+      select a.transaction_id, a.place, a.cursor, a.kind, a.id, a.version_after as version, coalesce(a.proposal_action, ${ACTION}) as action,
+        ${instant(sql.ref('a.at'))} as at, a.fields, a.command, a.actor_id, ${AUTHOR} as author, s.*
       from looked_at a cross join change_sight(a.resource_kind, a.resource_id, a.fields, a.taken_from, ${param('user')},
         ${param('is_admin')}, ${param('manages_all')}, ${param('managed_groups')}, ${param('agents')}, ${param('tools')}) s
-      cross join lateral (select case when a.proposal_id is null then a.resource_kind else 'proposal' end as kind) k
-      where coalesce(k.kind = ${param('kind')}, true)
-        and (a.proposal_id is null or s.is_seen and (s.may_edit or a.author_id = ${param('user')}))
+      where coalesce(a.kind = ${param('kind')}, true)
+        and (a.kind <> 'proposal' or s.is_seen and (s.may_edit or a.author_id = ${param('user')}))
       order by a.transaction_id, a.place limit ${param('rows')}
     )
-    select f.id as feed, (${param('transaction')}, ${param('place')}) < (pruned_transaction_id, pruned_place) as is_pruned,
-      (select json_agg(shown order by transaction_id, place) from shown) as rows,
-      case when ${isShort} then (select count(*)::integer from looked_at) end as looked_at,
-      case when ${isShort} then (select cursor from looked_at order by transaction_id desc, place desc limit 1) end as last
-    from change_feed f`
-  },
+    select feed, (select json_agg(shown order by transaction_id, place) from shown) as rows,
+      (${param('transaction')}, ${param('place')}) between (first_transaction_id, first_place) and (last_transaction_id, last_place) as is_kept,
+      case when (select count(*) from shown) < ${param('rows')}
+        then (select cursor from looked_at order by transaction_id desc, place desc limit 1) end as last
+    from feed_ends`,
 )
 
+/** Reads the cursor of now, and that before the oldest change that is kept. */
+export async function readEnds(db: Kysely<Tables>): Promise<{ now: string; first: string }> {
+  const { rows } = await sql<{ now: string; first: string }>`
+    select concat(feed, '.', last_transaction_id, '.', last_place) as now, concat(feed, '.', first_transaction_id, '.', first_place) as first
+    from feed_ends`.execute(db)
+  return rows[0] ?? { now: '', first: '' }
+}
+
 /**
- * Reads the cursor of now, the one before the oldest change that is kept, and for how many seconds the oldest stored change has waited for
- * transactions that are still open.
+ * Reads for how many seconds the oldest stored change has waited for transactions that are still open, how many proposals are open, and for
+ * how many seconds the oldest of them has waited.
  */
-export async function readHead(db: Kysely<Tables>): Promise<{ head: string; start: string; lag_s: number }> {
-  const { rows } = await sql<{ head: string; start: string; lag_s: number }>`
-    select concat(f.id, '.', h.transaction_id, '.', h.place) as head,
-      concat(f.id, '.', f.pruned_transaction_id, '.', f.pruned_place) as start, (
-      select coalesce(extract(epoch from clock_timestamp() - min(at)), 0)::float8
-      from audit where transaction_id >= pg_snapshot_xmin(pg_current_snapshot())) as lag_s
-    from change_feed f cross join lateral (
-      (select transaction_id, place from published_change order by 1 desc, 2 desc limit 1)
-      union all select f.pruned_transaction_id, f.pruned_place
-      order by 1 desc, 2 desc limit 1) h`.execute(db)
-  return rows[0] ?? { head: '', start: '', lag_s: 0 }
+export async function readBacklog(db: Kysely<Tables>): Promise<Record<'lag_s' | 'open' | 'oldest_s', number>> {
+  const since = (first: string) =>
+    sql`coalesce(extract(epoch from clock_timestamp() - min(${sql.ref(first)})), 0)::float8`
+  const { rows } = await sql<Record<'lag_s' | 'open' | 'oldest_s', number>>`
+    select (select ${since('at')} from stored_change where not is_published) as lag_s, count(*)::integer as open, ${since('created_at')} as oldest_s
+    from proposal where state = 'open'`.execute(db)
+  return rows[0] ?? { lag_s: 0, open: 0, oldest_s: 0 }
 }
 
 const SERVER = sql`

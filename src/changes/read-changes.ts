@@ -11,9 +11,9 @@ import { HistoryEntry } from '../http/lists.js'
 import { responses } from '../http/openapi.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { ACTIONS, actorOf } from '../updates/history.js'
-import { queryChoice, queryInteger, queryText } from '../validation/parameters.js'
+import { type Parsed, parameter, queryChoice, queryInteger } from '../validation/parameters.js'
 import { enumeration, list, reference, text } from '../validation/vocabulary.js'
-import { type FeedRow, ROWS_MAX, readFeed, readHead } from './feed.js'
+import { type FeedRow, ROWS_MAX, readEnds, readFeed } from './feed.js'
 import { type Page, Waiting } from './waiting.js'
 
 const KINDS = ['persona', 'tool', 'proposal'] as const
@@ -43,6 +43,18 @@ export const ChangePage = Type.Object(
   { $id: 'ChangePage' },
 )
 
+const CURSOR = /^(first|[\da-f-]{36}(\.\d{1,18}){2})$/
+const NO_CURSOR = { msg: 'Input should be the `next` of a page, or first', type: 'string_pattern_mismatch' }
+const cursor = parameter(
+  {
+    type: 'string',
+    pattern: CURSOR.source,
+    description:
+      'Where the page before ended: its `next`. Without it the answer is empty, and `next` is now. `first` begins with the oldest change that is kept.',
+  },
+  (value, loc): Parsed<string> => (CURSOR.test(value) ? { value } : { faults: [{ loc, ...NO_CURSOR }] }),
+)
+
 interface Asked {
   limit?: number
   kind?: (typeof KINDS)[number]
@@ -56,6 +68,7 @@ interface ChangesOptions {
 
 /** `GET /changes`: the changes after a cursor that the caller may know of. */
 export function registerReadChanges(app: FastifyInstance, { database, service, gate }: ChangesOptions): void {
+  const { db } = database
   const waiting = new Waiting(database, service)
   app.withTypeProvider<SchemaTypes>().get(
     '/changes',
@@ -69,10 +82,7 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
           `At most ${ROWS_MAX} changes of everybody are looked at for a page, so an empty page with another \`next\` is not the last. ` +
           'Changes of memberships and bindings are not listed: the next read is 404.',
         querystring: Type.Object({
-          after: queryText(
-            99,
-            'Where the page before ended: its `next`. Without it the answer is empty, and `next` is now. `first` begins with the oldest change that is kept.',
-          ),
+          after: Type.Optional(cursor),
           limit: queryInteger(1, ROWS_MAX, `Changes of the page; ${ROWS} by default.`),
           kind: queryChoice(KINDS, 'Only changes of this kind.'),
           wait: queryInteger(
@@ -86,36 +96,35 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
     },
     async (request, reply) => {
       const { after: given, wait: waitS = 0, ...asked } = request.query
-      const isCursor = given !== undefined && given !== 'first'
-      const { head, start } = isCursor ? { head: '', start: given } : await withRetries(() => readHead(database.db))
       reply.type(JSON_TYPE)
-      if (given === undefined) return JSON.stringify({ changes: [], next: head })
+      const ends = given === undefined || given === 'first' ? await withRetries(() => readEnds(db)) : undefined
+      if (given === undefined) return JSON.stringify({ changes: [], next: ends?.now })
+      const after = ends?.first ?? given
       if (waitS > 0) gate.leave(request)
       const { changes, next } = await (waitS > 0
-        ? waiting.wait(request.caller.token.id, start, waitS * 1_000, request.raw.socket, async cursor => {
+        ? waiting.wait(request.caller.token.id, after, waitS * 1_000, request.raw.socket, async place => {
             const { caller } = await request.authenticateAgain()
-            return await readPage(database, caller, cursor, asked)
+            return await readPage(database, caller, place, asked)
           })
-        : readPage(database, request.caller, start, asked))
+        : readPage(database, request.caller, after, asked))
       return JSON.stringify({ changes, next })
     },
   )
 }
 
-/** Reads the page after a cursor. Throws `Refused` if not all changes after it are kept. */
+/** Reads the page after a cursor. Throws `Refused` if the feed does not go on from it. */
 async function readPage({ db }: Database, caller: Caller, after: string, asked: Asked): Promise<Page> {
-  const { limit = ROWS, kind = null } = asked
-  const [, feed, transaction = '0', place = '0'] = /^([\da-f-]{36})\.(\d{1,18})\.(\d{1,18})$/.exec(after) ?? []
-  const viewer = viewerParameters(caller)
-  const page = await withRetries(() => readFeed.first(db, { ...viewer, kind, rows: limit, transaction, place }))
-  if (page?.feed !== feed || page?.is_pruned !== false) {
+  const { limit: rows = ROWS, kind = null } = asked
+  const [feed, transaction = '', place = ''] = after.split('.')
+  const question = { ...viewerParameters(caller), kind, rows, transaction, place }
+  const page = await withRetries(() => readFeed.first(db, question))
+  if (page?.feed !== feed || page?.is_kept !== true) {
     const message =
-      'Not all changes after this cursor are kept. Ask for a new one without `after`, then read everything anew.'
-    throw new Refused('CURSOR_GONE', message, { extra: { reason: page?.feed === feed ? 'pruned' : 'reset' } })
+      'The feed of changes does not go on from this cursor. Ask for a new one without `after`, then read everything anew.'
+    throw new Refused('CURSOR_GONE', message)
   }
-  const rows = page.rows ?? []
-  const next = page.last ?? rows.at(-1)?.cursor ?? after
-  return { changes: rows.map(changeOf), next, isEnd: page.looked_at !== null && page.looked_at < ROWS_MAX }
+  const changes = page.rows ?? []
+  return { changes: changes.map(changeOf), next: page.last ?? changes.at(-1)?.cursor ?? after }
 }
 
 function changeOf(row: FeedRow): object {

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import { RateLimited, TRY_AGAIN, Unavailable } from '../errors.js'
-import { readHead } from './feed.js'
+import { readEnds } from './feed.js'
 
 /** The most requests that wait for changes at once; of one token one. */
 const WAITING_MAX = 200
@@ -13,8 +13,6 @@ export interface Page {
   changes: object[]
   /** The cursor of the next page. */
   next: string
-  /** True if nothing is known to follow. */
-  isEnd: boolean
 }
 
 /**
@@ -42,16 +40,16 @@ export class Waiting {
     const ended = new AbortController()
     const end = () => ended.abort()
     socket.once('close', end)
+    const deadline = performance.now() + waitMs
     const over = sleep(waitMs, undefined, { signal: ended.signal }).catch(() => undefined)
+    const isGone = () => socket.destroyed || this.service.isDraining
     try {
-      let page: Page = { changes: [], next: after, isEnd: true }
-      for (let head: string | undefined = ''; head !== undefined; head = await Promise.race([this.#nextHead(), over])) {
-        if (socket.destroyed || this.service.isDraining) break
-        const { next } = page
-        if (head !== next) page = (await Promise.race([this.#inTurn(() => read(next), ended.signal), over])) ?? page
-        if (page.changes.length > 0 || !page.isEnd) break
+      let page: Page = { changes: [], next: after }
+      for (let head: unknown = ''; ; head = await Promise.race([this.#nextHead(), over])) {
+        const last = page
+        if (head !== last.next) page = await this.#inTurn(async () => (isGone() ? last : await read(last.next)), over)
+        if (page.changes.length > 0 || performance.now() >= deadline || isGone()) return page
       }
-      return page
     } finally {
       end()
       socket.off('close', end)
@@ -62,22 +60,22 @@ export class Waiting {
   /** The newest change of a moment from now. */
   #nextHead(): Promise<string> {
     this.#head ??= sleep(POLL_MS)
-      .then(() => withRetries(() => readHead(this.database.db)))
-      .then(({ head }) => head)
+      .then(() => withRetries(() => readEnds(this.database.db)))
+      .then(({ now }) => now)
       .finally(() => {
         this.#head = undefined
       })
     return this.#head
   }
 
-  /** The work of a request in its turn; nothing if the request has ended by then. */
-  #inTurn(work: () => Promise<Page>, ended: AbortSignal): Promise<Page | undefined> {
-    let began = 0
-    const page = this.#turn.then(() => {
-      began = performance.now()
-      return ended.aborted ? undefined : work()
+  /** Reads in the request's turn, at the latest when its time is over: an empty answer says that nothing changed. */
+  #inTurn(read: () => Promise<Page>, over: Promise<unknown>): Promise<Page> {
+    const page = Promise.race([this.#turn, over]).then(read)
+    this.#turn = this.#turn.then(async () => {
+      const began = performance.now()
+      await page.catch(() => undefined)
+      await sleep(Math.min(19 * (performance.now() - began), POLL_MS))
     })
-    this.#turn = page.catch(() => undefined).then(() => sleep(Math.min(19 * (performance.now() - began), POLL_MS)))
     return page
   }
 }

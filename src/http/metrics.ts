@@ -20,11 +20,7 @@ export interface MetricSources {
   inWork: { readonly total: number }
   service: ReadinessSource
   version: string
-  /** Seconds. */
-  changesLag(): Promise<number>
-  openProposals(): Promise<number>
-  /** Seconds. */
-  oldestProposal(): Promise<number>
+  backlog(): Promise<Record<'lag_s' | 'open' | 'oldest_s', number>>
 }
 
 /** The metrics of one application and of its process, in their own registry. No label has a value that a caller can choose. */
@@ -52,7 +48,7 @@ export class Metrics {
   }
 
   /** Observes every request of an application, and reads the sources when metrics are requested. */
-  watch(app: FastifyInstance, { pool, inWork, service, version, ...stored }: MetricSources): void {
+  watch(app: FastifyInstance, { pool, inWork, service, version, backlog }: MetricSources): void {
     app.addHook('onRoute', ({ schema }) => {
       const operation = (schema as { operationId?: string } | undefined)?.operationId
       if (operation === undefined) return
@@ -68,11 +64,15 @@ export class Metrics {
     this.#gauge('agents_database_pool_waiting', 'Requests that wait for a connection.', () => pool.waitingCount)
     const isReady = async () => Number((await service.readiness()).status === 'ready')
     this.#gauge('agents_ready', '1 when requests can be served.', isReady)
-    const known = (read: () => Promise<number>) => () => read().catch(() => Number.NaN) // while the database answers
-    const lag = known(stored.changesLag)
+    let found: Promise<{ lag_s?: number; open?: number; oldest_s?: number }> // nothing where the database does not answer
+    const lag = async () => {
+      found = backlog().catch(() => ({})) // for the next two gauges too, which are read with this one
+      return (await found).lag_s ?? Number.NaN
+    }
     this.#gauge('agents_changes_lag_seconds', 'How long the oldest stored change has waited for the feed.', lag)
-    this.#gauge('agents_proposals_open', 'Proposals that nobody has decided.', known(stored.openProposals))
-    const oldest = known(stored.oldestProposal)
+    const open = async () => (await found).open ?? Number.NaN
+    this.#gauge('agents_proposals_open', 'Proposals that nobody has decided.', open)
+    const oldest = async () => (await found).oldest_s ?? Number.NaN
     this.#gauge('agents_proposals_oldest_seconds', 'How long the oldest open proposal has waited.', oldest)
     const info = { name: 'agents_build_info', help: 'Always 1.', labelNames: ['version'], registers: [this.registry] }
     new Gauge(info).set({ version }, 1)

@@ -116,7 +116,7 @@ const ERRORS = {
   429: {
     name: 'TooManyRequestsError',
     meaning:
-      'RateLimit-Policy names the limit: `token` (requests a minute) or `token-requests` (at a time). Retry-After says when to come back.',
+      'RateLimit-Policy names the limit: `token` (requests a minute), `token-requests` or `token-waiting` (at a time). Retry-After says when to come back.',
     headers: ['retry-after', ...OF_CALLERS],
   },
   431: { name: 'HeadersTooLargeError' },

@@ -88,14 +88,6 @@ export async function readFields(db: Kysely<Tables>, { id }: ProposalRow): Promi
   return (await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirstOrThrow()).fields
 }
 
-/** Counts the open proposals, and says for how many seconds the oldest has waited. */
-export async function readWaiting(db: Kysely<Tables>): Promise<{ open: number; oldest_s: number }> {
-  const { rows } = await sql<{ open: number; oldest_s: number }>`
-    select count(*)::integer as open, coalesce(extract(epoch from clock_timestamp() - min(created_at)), 0)::float8 as oldest_s
-    from proposal where state = 'open'`.execute(db)
-  return rows[0] ?? { open: 0, oldest_s: 0 }
-}
-
 const [OF_AUTHOR_MAX, OF_RECORD_MAX, MIB_OF_RECORD_MAX] = [100, 20, 64]
 
 interface NewProposal {

@@ -1,6 +1,6 @@
 import { type Expression, type SqlBool, sql } from 'kysely'
 import { jsonArrayFrom, jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
-import { personaAccess, seesTool } from '../auth/access.js'
+import { seesTool } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import type { Database } from '../db/database.js'
 import { anyOf, hexOf, lit, on, queries } from '../db/statements/queries.js'
@@ -31,7 +31,7 @@ export interface RuntimeState {
 /** The most bytes of header values that are read for one answer. */
 export const SECRET_BYTES_MAX = 8 * 2 ** 20
 
-const { eb, exists, or, ref, selectFrom } = on<{ t: 'tool'; p: 'persona'; caller: CallerView }>()
+const { exists, or, ref, selectFrom } = on<{ t: 'tool'; p: 'persona'; caller: CallerView }>()
 
 const SEALED = jsonArrayFrom(
   selectFrom('tool_header as h')
@@ -79,14 +79,10 @@ export const AGENT_LOOKUP = {
 export const HEADERS_LOOKUP = {
   parameter: 'tool_id',
   statement: callerStatement('caller_and_runtime_tool', id => {
-    const isBound = eb('p.id', '=', anyOf(ref('caller.persona_ids').$notNull()))
-    const agents = selectFrom('persona_tool as l')
-      .innerJoin('persona as p', 'p.id', 'l.persona_id')
-      .whereRef('l.tool_id', '=', 't.id')
-      .where('p.deleted', '=', lit(false))
-      .where(or([viewerOfCaller.isAdmin, eb(personaAccess(viewerOfCaller.user), '<>', lit('none'))]))
-      .where(or([seesTool(viewerOfCaller), isBound]))
-    return jsonObjectFrom(runtimeTools(sql`array[${id}]`).where(exists(agents)))
+    const agents = sql<{ id: number }>`agents_with_tool(t.id, caller.user_id, ${viewerOfCaller.isAdmin})`
+    const isBound = sql<SqlBool>`a.id = any(caller.persona_ids)`
+    const allowed = selectFrom(agents.as<'a'>(sql`a(id)`)).where(or([seesTool(viewerOfCaller), isBound]))
+    return jsonObjectFrom(runtimeTools(sql`array[${id}]`).where(exists(allowed)))
   }),
 }
 

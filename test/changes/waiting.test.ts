@@ -84,6 +84,21 @@ t.test('the answer is empty when the time is over; what the caller does not see 
   })
 })
 
+t.test('a request whose turn does not come reads when its time is over', async t => {
+  const [slow, late, after] = [await newToken(), await newToken(), await cursor()]
+  await change(2, 'stored before the wait')
+  await untilPublished(db)
+  const holding = await db.startTransaction().execute()
+  await sql`lock table proposal in access exclusive mode`.execute(holding)
+  const reading = wait(slow, after)
+  await untilWaiting(db)
+  const answer = wait(late, after, 1)
+  await Promise.race([answer, untilWaiting(db, 2)])
+  await holding.rollback().execute()
+  for (const { statusCode, json } of [await answer, await reading])
+    t.match([statusCode, json()], [200, { changes: [{ kind: 'persona', id: 2, action: 'updated' }] }])
+})
+
 t.test('401 for a token that is revoked while it waits; one whose client left may wait anew', async t => {
   const [token, left] = [await newToken(), await newToken()]
   const after = await cursor()
@@ -110,8 +125,10 @@ t.test('200 for a token whose client left before its turn, while another request
   await untilWaiting(db)
   const gone = await waitingConnection(left, after)
   gone.socket.destroy()
-  await eventually(async () => (await wait(left, after, 1)).statusCode === 200)
+  const again = eventually(async () => (await wait(left, after, 1)).statusCode === 200)
+  await untilWaiting(db, 2) // it reads when its time is over
   await holding.rollback().execute()
+  await again
   t.equal((await reading).statusCode, 200)
 })
 

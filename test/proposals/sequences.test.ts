@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { sql } from 'kysely'
 import t from 'tap'
 import { eraseUser } from '../../src/admin/erasure.js'
-import { readWaiting } from '../../src/proposals/statements.js'
+import { readBacklog } from '../../src/changes/feed.js'
 import { BOB } from '../fixtures/users.js'
 import { historyWorld } from '../history/world.js'
 
@@ -131,7 +131,7 @@ t.test('a connection that ends between the update and the end of the proposal le
   const id = await agentOf({ is_public: true })
   const sent = { token: people.viewer, body: { name: 'B' }, headers: { 'if-match': '*' } }
   const { id: proposal } = (await call('PATCH', `/persona/${id}?update_mask=name&propose=true`, sent)).json()
-  t.match(await readWaiting(db), { open: /^[1-9]/, oldest_s: /^\d/ })
+  t.match(await readBacklog(db), { open: /^[1-9]/, oldest_s: /^\d/ })
   await sql`
     create function ends() returns trigger language plpgsql as
     $$ begin perform pg_terminate_backend(pg_backend_pid()); perform pg_sleep(1); return new; end $$`.execute(db)
