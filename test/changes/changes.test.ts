@@ -57,6 +57,7 @@ const summary = (changes: Change[]) =>
 t.test('each caller learns of the changes of what they see, and of the one that ends it', async t => {
   const begin = await now()
   const id = await agentOf()
+  await untilPublished(database.db)
   const callers = { alice, bob, carol, admin }
   let after = await now()
   const steps: [step: () => Promise<unknown>, seen: Partial<Record<keyof typeof callers, string>>][] = [
