@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, sql } from 'kysely'
 import type { Tables } from '../src/db/tables.js'
 
-/** Just below the limit of a test file: however busy the machine is, only what hangs takes longer. */
+/** Below the limit of a test file: however busy the machine is, only what hangs takes longer. */
 const LIMIT_MS = 500_000
 
 /** Waits until `holds` answers true. Throws what does not hold at last. */
