@@ -38,7 +38,11 @@ if (found === undefined) {
 const engine: string = found
 const run = async (...args: string[]) => (await promisify(execFile)(engine, args)).stdout.trim()
 
-execFileSync(engine, ['build', '--network=host', '--tag', IMAGE, '.'], { cwd: ROOT, stdio: 'inherit' })
+execFileSync(
+  engine,
+  ['build', ...(engine === 'podman' ? ['--format=docker'] : []), '--network=host', '--tag', IMAGE, '.'],
+  { cwd: ROOT, stdio: 'inherit' },
+)
 check(
   /^\d+(?::\d+)?$/.test(await run('inspect', '--format', '{{.Config.User}}', IMAGE)),
   'the image names its user by number',
