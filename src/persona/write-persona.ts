@@ -58,10 +58,8 @@ export function registerUpdatePersona(app: FastifyInstance, { isToday = false, .
       const outside = mask === undefined ? [] : Object.keys(body).filter(isOutside)
       const fields = fieldsOf(body, mask)
       return {
-        isToday,
-        fields,
-        masked: mask !== undefined,
         about: () => ['persona', params.persona_id, mask, body],
+        ...{ isToday, fields, masked: mask !== undefined },
         warnings: async ({ decision, overwritten }) => [
           ...ownerShareWarnings(decision, fields),
           ...(decision?.kept ?? []).map(name => keptFieldWarning(name, name === 'groups')),
