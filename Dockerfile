@@ -18,7 +18,7 @@ COPY --from=build /app/package.json ./
 COPY LICENSE ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/build ./build
-COPY openapi/examples ./openapi/examples
+COPY openapi/openapi.json ./openapi/
 COPY ops/organisation.md ./ops/
 COPY fixtures/organisation.yaml ./fixtures/
 RUN printf '#!/bin/sh\nexec node /app/build/src/cli.js "$@"\n' > /usr/local/bin/agentctl && chmod 755 /usr/local/bin/agentctl

@@ -5,32 +5,25 @@ import fastify, {
   LogController,
   type RawServerDefault,
 } from 'fastify'
-import { registerAuthentication } from './auth/hook.js'
+import { registerAuthentication } from './auth/authenticate.js'
 import { readBacklog } from './changes/feed.js'
-import { ChangePage, registerReadChanges } from './changes/read-changes.js'
+import { registerReadChanges } from './changes/read-changes.js'
 import type { Config } from './config.js'
 import { registerReadPage } from './console/read-page.js'
 import type { Database } from './db/database.js'
-import { registerBodyParser, TOOL_BODY_BYTES_MAX } from './http/body.js'
 import { answerClientError, registerConnections } from './http/connections.js'
-import { registerDocs, registerDocument } from './http/docs.js'
-import { handleError } from './http/error-handler.js'
-import { Gate, registerGate } from './http/gate.js'
-import { registerCommonHeaders, registerCors, setCommonHeaders } from './http/headers.js'
-import { HistoryEntry } from './http/lists.js'
+import { registerDocs } from './http/docs.js'
+import { handleError, registerNotFound } from './http/error-handler.js'
+import { bodyTurns, Gate, registerGate } from './http/gate.js'
 import { logCut, registerRequestLog, requestLogger } from './http/logging.js'
 import { Metrics, registerProbes } from './http/metrics.js'
-import { registerNotFound } from './http/not-found.js'
-import { CallerRecord, registerReadMe } from './http/read-me.js'
-import { decorateRequests, requestFault, requestIdOf } from './http/request.js'
-import { bodyTurns } from './http/semaphore.js'
-import { registerRequestValidation } from './http/validation.js'
-import { RestoreRequest } from './http/writes.js'
+import { registerReadMe } from './http/read-me.js'
+import { registerRequests, requestFault, requestIdOf, setCommonHeaders } from './http/request.js'
+import { registerBodyParser, registerRequestValidation, TOOL_BODY_BYTES_MAX } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
 import { isInner, registerMcp } from './mcp/serve-mcp.js'
 import { releaseTool } from './persona/life.js'
 import { registerReadPersona, registerReadPersonaHistory, registerReadPersonas } from './persona/read-persona.js'
-import { personaComponents } from './persona/schema.js'
 import {
   registerCreatePersona,
   registerDeletePersona,
@@ -38,12 +31,10 @@ import {
   registerUpdatePersona,
 } from './persona/write-persona.js'
 import { registerReadProposals } from './proposals/read-proposals.js'
-import { proposalComponents } from './proposals/schema.js'
 import { propose, registerDecideProposals } from './proposals/write-proposals.js'
-import { registerReadRuntime, runtimeComponents } from './runtime/read-runtime.js'
+import { registerReadRuntime } from './runtime/read-runtime.js'
 import { registerToday } from './today/routes.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
-import { toolComponents } from './tool/schema.js'
 import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers, WORKERS_MAX } from './tool/worker/pool.js'
 import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
@@ -88,22 +79,17 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 
   app.setErrorHandler(handleError)
   registerNotFound(app)
-  decorateRequests(app)
   registerConnections(app, { service, shutdownTimeoutMs: server.shutdownTimeoutMs, onCut: logCut })
-  registerCommonHeaders(app)
-  await registerCors(app, server.corsOrigins)
+  await registerRequests(app, server.corsOrigins)
   registerRequestLog(app)
   const backlog = () => readBacklog(database.probe)
   metrics.watch(app, { pool: database.pool, inWork: gate, service, version, backlog })
   registerRequestValidation(app)
   registerBodyParser(app)
-  const components = [...toolComponents, ...personaComponents, ...runtimeComponents, ...proposalComponents]
-  const records = [...components, CallerRecord, HistoryEntry, ChangePage, RestoreRequest]
-  const document = await registerDocument(app, version, records)
   const authenticate = registerAuthentication(app, database)
 
   await app.register(async pages => {
-    registerDocs(pages, document)
+    registerDocs(pages)
     registerReadPage(pages)
     registerProbes(pages, service)
   })
@@ -116,7 +102,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   return app
 }
 
-function registerOperations(app: FastifyInstance, given: AppOptions, gate: Gate): void {
+/** Registers the operations, for the service and for the OpenAPI document. */
+export function registerOperations(
+  app: FastifyInstance,
+  given: Omit<AppOptions, 'version' | 'logger'>,
+  gate: Gate,
+): void {
   const { config, database, service, definitionTimeoutMs: deadlineMs = 5_000 } = given
   const { requireIfMatch, requireApproval, approval } = config.auth
   const { snapshotBytes: snapshotBytesMax } = config.limits

@@ -116,17 +116,9 @@ export class Forbidden extends Refused {
 
 /** The resource does not exist or is hidden from the caller. Both answers are equal, so that hidden ones are not revealed. */
 export class ResourceNotFound extends Refused {
-  constructor(kind: 'persona' | 'tool') {
-    const [code, noun] =
-      kind === 'persona' ? (['PERSONA_NOT_FOUND', 'agent'] as const) : (['NOT_FOUND', 'tool'] as const)
-    super(code, `No ${noun} with this id.`)
-  }
-}
-
-/** The proposal does not exist, or the caller does not see it. */
-export class ProposalNotFound extends Refused {
-  constructor() {
-    super('NOT_FOUND', 'No proposal with this id.')
+  constructor(kind: 'persona' | 'tool' | 'proposal') {
+    if (kind === 'persona') super('PERSONA_NOT_FOUND', 'No agent with this id.')
+    else super('NOT_FOUND', `No ${kind} with this id.`)
   }
 }
 

@@ -14,7 +14,7 @@ import { readConfig } from '../src/config.js'
 import type { Database } from '../src/db/database.js'
 import { startEmbedded } from '../src/db/embedded/embedded.js'
 import { openUrl } from '../src/db/open.js'
-import { decryptSecret } from '../src/secrets/cipher.js'
+import { openSecret } from '../src/secrets/cipher.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { untilPublished } from './eventually.js'
 import { startedService, type TestService } from './test-service.js'
@@ -75,7 +75,7 @@ async function secrets({ db }: Database): Promise<string[]> {
   const rows = await db.selectFrom('tool_header').selectAll().orderBy('tool_id').orderBy('position').execute()
   const ring = parseKeyRing(TEST_SECRET_KEYS)
   return rows.map(({ tool_id: toolId, name: headerName, key_id: keyId, ...sealed }) =>
-    decryptSecret(ring, { ...sealed, keyId }, { toolId, headerName }),
+    String(openSecret(ring, { ...sealed, keyId, toolId, headerName }).value),
   )
 }
 

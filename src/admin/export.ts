@@ -1,6 +1,7 @@
 import { type Kysely, sql } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import { COLUMNS, RELATIONS } from '../persona/fields.js'
+import { COLUMNS as TOOL_COLUMNS } from '../tool/fields.js'
 import { inOneSnapshot } from '../updates/read.js'
 import { readPersonas } from './apply/personas.js'
 import { RECORD_SECTIONS, readSection } from './apply/records.js'
@@ -21,14 +22,13 @@ export async function exportOrganisation(db: Kysely<Tables>): Promise<Record<str
 }
 
 async function exportTools(db: Kysely<Tables>, refer: Refer) {
+  const columns = sql.join(['id', ...TOOL_COLUMNS.map(([name]) => name)].map(name => sql.ref(`t.${name}`)))
   const { rows } = await sql<{ definition: string | null; headers: string[] }>`
-    select t.id, t.name, t.display_name, t.description, t.in_code_tool_id, t.user_id, t.passthrough_auth,
-      t.mcp_server_id, t.oauth_config_id, t.enabled, t.chat_selectable,
-      t.agent_creation_selectable, t.default_enabled, d.content::text as definition,
+    select ${columns}, d.content::text as definition,
       array(select name from tool_header where tool_id = t.id order by position) as headers
     from tool t left join tool_definition d on d.hash = t.definition_hash order by t.id`.execute(db)
-  return rows.map(({ definition, headers, ...columns }) => ({
-    ...entryInWords(columns, refer),
+  return rows.map(({ definition, headers, ...row }) => ({
+    ...entryInWords(row, refer),
     ...(definition !== null && { definition: JSON.parse(definition) }),
     custom_headers: headers.map(key => ({ key })),
   }))

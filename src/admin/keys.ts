@@ -1,9 +1,9 @@
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
-import { encryptSecret, type HeaderPlace, type SealedSecret } from '../secrets/cipher.js'
+import { encryptSecret, type HeaderPlace, openSecret, type SealedSecret } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
-import { opened, unusableKeys } from '../secrets/stored-keys.js'
+import { unusableKeys } from '../secrets/stored-keys.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { operatorActor } from './operator.js'
@@ -27,7 +27,7 @@ export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
   const counts = new Map([...ring.keys.keys()].map(id => [id, 0]))
   for (const { keyId } of headers) counts.set(keyId, (counts.get(keyId) ?? 0) + 1)
   const findings = headers.flatMap(header => {
-    const { problem } = opened(ring, header)
+    const { problem } = openSecret(ring, header)
     const place = `the header ${header.headerName} of tool ${header.toolId}`
     return problem === undefined ? [] : [{ place, key: header.keyId, problem }]
   })
@@ -64,7 +64,7 @@ async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number)
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
   const headers = await sealedHeaders(trx, sql`tool_id = ${toolId} and key_id <> ${ring.currentId}`)
   const sealed = headers.flatMap(header => {
-    const { value } = opened(ring, header)
+    const { value } = openSecret(ring, header)
     return value === undefined ? [] : [{ ...encryptSecret(ring, value, header), position: header.position }]
   })
   if (sealed.length < headers.length) return undefined

@@ -1,12 +1,12 @@
-import type { Permission, Scope, UserKind } from '../db/tables.js'
+import type { Permission, ResourceKind, Scope, UserKind } from '../db/tables.js'
 
 /** The properties of a request's bearer token, without the token itself. `expiresAt` is ISO 8601 in UTC, null if it never expires. */
 export interface CallerToken {
   id: number
   /** Null: all rights of its user. */
   scopes: Scope[] | null
-  personaIds: number[] | null
-  toolIds: number[] | null
+  /** The agents and tools that it is bound to; null for no binding. It also sees the tools of its agents. */
+  bound: Record<ResourceKind, number[]> | null
   requiresIfMatch: boolean
   /** True if the token stores nothing, whatever its user may do. */
   readOnly: boolean
@@ -23,16 +23,6 @@ export interface Caller {
   /** All rights that decisions depend on, as one text. A write checks that it is still the same. */
   grants: string
   token: CallerToken
-}
-
-/** The tools that a token is bound to; null if unbound. A bound token also sees its agents' tools. */
-export function visibleTools({ personaIds, toolIds }: CallerToken): number[] | null {
-  return personaIds === null && toolIds === null ? null : (toolIds ?? [])
-}
-
-/** The agents that a token is bound to; null if the token is unbound. */
-export function visibleAgents({ personaIds, toolIds }: CallerToken): number[] | null {
-  return personaIds === null && toolIds === null ? null : (personaIds ?? [])
 }
 
 /** Permissions in ascending order. Each includes the previous ones (DECISIONS section 7). */

@@ -30,16 +30,18 @@ export function parseToken(text: string): Buffer | undefined {
   return isRight ? hashToken(text) : undefined
 }
 
-/** The SHA-256 of the bearer token in an `Authorization` header, or the refusal if it has no well-formed token. */
-export function bearerTokenHash(authorization: string | undefined): Buffer | NotAuthenticated {
+/** The SHA-256 of the bearer token in an `Authorization` header. Throws `NotAuthenticated` if it has no well-formed token. */
+export function bearerTokenHash(authorization: string | undefined): Buffer {
   if (authorization === undefined) {
-    return new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')
+    throw new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')
   }
   const token = /^bearer +(\S+) *$/i.exec(authorization)?.[1]
   if (token === undefined) {
-    return new NotAuthenticated('UNAUTHENTICATED', 'The Authorization header must have the form: Bearer <token>.')
+    throw new NotAuthenticated('UNAUTHENTICATED', 'The Authorization header must have the form: Bearer <token>.')
   }
-  return parseToken(token) ?? invalidToken()
+  const hash = parseToken(token)
+  if (hash === undefined) throw invalidToken()
+  return hash
 }
 
 /** The refusal of an unknown, revoked or malformed token. */

@@ -2,7 +2,7 @@ import { type Expression, type SqlBool, sql } from 'kysely'
 import { on } from '../db/statements/queries.js'
 import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { Viewer } from './access.js'
-import { type Caller, isAdmin, managesActions, visibleAgents, visibleTools } from './caller.js'
+import { type Caller, isAdmin, managesActions } from './caller.js'
 
 /** The viewer of a resource, as statement parameters. `user` is null for the operator. */
 export interface ViewerParameters {
@@ -48,8 +48,8 @@ export function viewerParameters(caller: Caller): ViewerParameters {
     manages_all: managesActions(caller),
     is_admin: isAdmin(caller),
     managed_groups: caller.managedGroupIds,
-    tools: visibleTools(caller.token),
-    agents: visibleAgents(caller.token),
+    tools: caller.token.bound?.tool ?? null,
+    agents: caller.token.bound?.persona ?? null,
     token: caller.token.id,
     grants: caller.grants,
   }

@@ -103,7 +103,7 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
       if (waitS > 0) gate.leave(request)
       const { changes, next } = await (waitS > 0
         ? waiting.wait(request.caller.token.id, after, waitS * 1_000, request.raw.socket, async place => {
-            const { caller } = await request.authenticateAgain()
+            const { caller } = await withRetries(() => request.readNow(db))
             return await readPage(database, caller, place, asked)
           })
         : readPage(database, request.caller, after, asked))

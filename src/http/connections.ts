@@ -34,8 +34,6 @@ export interface Exchange {
   isAnswered: boolean
   /** True once there is an answer: the handler has finished. */
   isSettled: boolean
-  /** True while it counts towards `CONCURRENT_REQUESTS_MAX`. */
-  isAtWork: boolean
   /** Called once, when the exchange is over. */
   atEnd: (() => void)[]
 }
@@ -74,7 +72,7 @@ export function registerConnections(
   app.decorateRequest('exchange', null as unknown as Exchange)
   app.addHook('onRequest', (request, reply, done) => {
     const { socket } = request.raw
-    const exchange: Exchange = { request, reply, isAnswered: false, isSettled: false, isAtWork: false, atEnd: [] }
+    const exchange: Exchange = { request, reply, isAnswered: false, isSettled: false, atEnd: [] }
     const close = () => {
       onCut(exchange)
       if (exchange.isSettled) end(exchange)

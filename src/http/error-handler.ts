@@ -1,10 +1,10 @@
 import type { TObject } from '@sinclair/typebox'
-import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify'
 import { ClientGone, ERROR_CODES, Failed, InvalidRequest, RateLimited, Refused, Unavailable } from '../errors.js'
 import { unavailableFor } from '../updates/unavailable.js'
 import { boundFaults } from '../validation/faults.js'
 import { JSON_TYPE } from './answer.js'
-import { bodyTooLarge, notJson } from './body.js'
+import { bodyTooLarge, notJson } from './validation.js'
 import { addWarnings } from './warnings.js'
 
 const LOGGED_FAULTS_MAX = 5
@@ -92,4 +92,25 @@ function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'
 function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
   const { dry_run: dryRun } = query as { dry_run?: unknown } // text, or a boolean after validation
   return policy?.writes === true && headers['idempotency-key'] !== undefined && dryRun !== true && dryRun !== 'true'
+}
+
+/** Answers a known address with another method with 405 and the allowed methods, and other addresses with 404, before the body is read. */
+export function registerNotFound(app: FastifyInstance): void {
+  const methods = new Set<HTTPMethods>()
+  app.addHook('onRoute', ({ method, url }) => {
+    if (url === '*') return // preflights match every address
+    for (const one of [method].flat()) methods.add(one)
+  })
+  const refusalOf = ({ url, method }: FastifyRequest) => {
+    const path = url.split('?', 1)[0] as string
+    const allowed = [...methods].filter(one => app.findRoute({ method: one, url: path }) !== null)
+    if (allowed.length === 0 || allowed.includes(method as HTTPMethods)) return new Refused('NOT_FOUND', NOTHING_HERE)
+    const allow = allowed.sort().join(', ')
+    return new Refused('METHOD_NOT_ALLOWED', `This address supports ${allow}.`, { headers: { allow } })
+  }
+  app.setNotFoundHandler((request, reply) => handleError(refusalOf(request), request, reply))
+  app.addHook('preParsing', (request, _reply, payload, done) => {
+    if (request.is404) done(refusalOf(request))
+    else done(null, payload)
+  })
 }

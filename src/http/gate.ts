@@ -2,8 +2,9 @@ import type { IncomingMessage } from 'node:http'
 import underPressure from '@fastify/under-pressure'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
-import { type Authenticate, REQUIRES_TOKEN, tokenHashIn } from '../auth/hook.js'
+import { type Authenticate, REQUIRES_TOKEN, tokenHashOf } from '../auth/authenticate.js'
 import type { Config } from '../config.js'
+import { WaitedInVain } from '../db/connection/database-error.js'
 import {
   Forbidden,
   NotAuthenticated,
@@ -14,7 +15,7 @@ import {
   TRY_AGAIN,
   Unavailable,
 } from '../errors.js'
-import { Semaphore } from './semaphore.js'
+import type { Bounded } from '../updates/resource.js'
 
 /** The most requests of one token that wait for a place of it. */
 const WAITING_MAX = 100
@@ -29,16 +30,17 @@ interface Share {
 
 /**
  * Limits what callers use. Each token has a quota a minute and a number of places, half as many as the pool has connections. A request
- * keeps its place until its answer is read or its connection is closed, so one token holds a bounded number of bodies and answers in
- * memory. Only requests with the same token wait for these places. A request counts towards `CONCURRENT_REQUESTS_MAX` while this process
- * works on it, not while its body arrives or its answer is read. A token that was not valid at its last look-up has no place: such requests
- * share a tenth of those at work until they are authenticated, in the order of arrival.
+ * keeps its place, and counts towards `CONCURRENT_REQUESTS_MAX`, until its answer is read or its connection is closed: bodies and answers
+ * in memory are bounded. Only requests with the same token wait for its places. A token that was not valid at its last look-up has no
+ * place: such requests share a tenth of that number until they are authenticated, in the order of arrival.
  */
 export class Gate {
   /** Requests that started and have not finished. */
   total = 0
-  #atWork = 0
+  /** Those of them that were admitted. */
+  #admitted = 0
   readonly #strangers: Semaphore
+  /** The admitted requests, each with the function that gives its place back. */
   readonly #places = new WeakMap<FastifyRequest, () => void>()
   /** The tokens that were valid at their last look-up, by their hash. The least recently used one is forgotten. */
   readonly #known: LRUCache<string, Share>
@@ -63,32 +65,25 @@ export class Gate {
     const share = this.#shareOf(hash)
     this.#count(share, reply)
     const isCurrent = isNew && !share.places.isFull // after a wait the token may be revoked
-    this.#places.set(request, await share.places.enter())
-    request.exchange.atEnd.push(() => this.leave(request))
-    this.begin(request)
-    if (!isCurrent) await this.#lookUp(hash, authenticate)
-  }
-
-  /** Counts a request as one at work. Throws `Unavailable` if too many are. */
-  begin(request: FastifyRequest): void {
+    const leave = await share.places.enter()
     const { concurrentRequestsMax } = this.config.limits
-    if (request.exchange.isAtWork) return
-    if (this.#atWork >= concurrentRequestsMax) throw overloaded(concurrentRequestsMax, 'of all callers')
-    request.exchange.isAtWork = true
-    this.#atWork++
-  }
-
-  /** Counts a request no longer as one at work. */
-  rest(request: FastifyRequest): void {
-    if (request.exchange.isAtWork) this.#atWork--
-    request.exchange.isAtWork = false
+    if (this.#admitted >= concurrentRequestsMax) {
+      leave()
+      throw overloaded(concurrentRequestsMax, 'of all callers')
+    }
+    this.#admitted++
+    this.#places.set(request, leave)
+    request.exchange.atEnd.push(() => this.leave(request))
+    if (!isCurrent) await this.#lookUp(hash, authenticate)
   }
 
   /** Gives back the place of a request, which is over or waits by a limit of its own. */
   leave(request: FastifyRequest): void {
-    this.rest(request)
-    this.#places.get(request)?.()
+    const leave = this.#places.get(request)
+    if (leave === undefined) return
     this.#places.delete(request)
+    this.#admitted--
+    leave()
   }
 
   /** Authenticates a request, and forgets its token if it is not valid any more. */
@@ -161,20 +156,74 @@ export async function registerGate(
     if (found.status === 'unavailable' && found.reason !== 'draining')
       throw new Unavailable(found.reason, found.detail, 'not_applied')
     const onyx = request.policy?.takesOnyxHeader ? request.headers['x-onyx-authorization'] : undefined
-    const hash = tokenHashIn(request, onyx === undefined ? undefined : String(onyx))
-    if (hash instanceof NotAuthenticated) throw hash
+    const hash = tokenHashOf(request, onyx === undefined ? undefined : String(onyx))
     if (isInner(request.raw)) return await authenticate(request, reply)
     await gate.admit(request, reply, hash.toString('latin1'), () => authenticate(request, reply))
   })
-  scope.addHook('preParsing', (request, _reply, payload, done) => {
-    if (!request.raw.complete) gate.rest(request)
-    done(null, payload)
-  })
-  scope.addHook('preValidation', async request => {
-    if (!isInner(request.raw)) gate.begin(request)
-  })
-  scope.addHook('onSend', (request, _reply, payload, done) => {
-    gate.rest(request)
-    done(null, payload)
-  })
+}
+
+/** Limits what happens at once. The rest waits in the order of arrival. */
+export class Semaphore {
+  taken = 0
+  readonly #waiting: (() => void)[] = []
+
+  /** Of `max` places. Throws `refusal` after a wait of `waitMs`, and at once if `waitingMax` wait already. */
+  constructor(
+    readonly max: number,
+    readonly waitMs: number,
+    readonly refusal: () => Error,
+    readonly waitingMax = Number.POSITIVE_INFINITY,
+  ) {}
+
+  get isFull(): boolean {
+    return this.taken >= this.max
+  }
+
+  /** Takes a place, and returns the function that gives it back. Throws `refusal` if none becomes free in time. */
+  async enter(): Promise<() => void> {
+    if (this.isFull) await this.#wait()
+    else this.taken++
+    return () => {
+      const next = this.#waiting[0]
+      if (next === undefined) this.taken--
+      else next() // the next in line gets the place
+    }
+  }
+
+  #wait(): Promise<void> {
+    if (this.#waiting.length >= this.waitingMax) throw this.refusal()
+    return new Promise((resolve, reject) => {
+      const end = (error?: Error) => {
+        this.#waiting.splice(this.#waiting.indexOf(end), 1)
+        clearTimeout(timer)
+        if (error === undefined) resolve()
+        else reject(error)
+      }
+      const timer = setTimeout(() => end(this.refusal()), this.waitMs)
+      this.#waiting.push(end)
+    })
+  }
+}
+
+/**
+ * Limits the bodies in workers: `max` in total and one of each key (a token), so that a slow one delays no other token. Throws `RateLimited`
+ * after a wait for the key's own work, `WaitedInVain` after one for others'.
+ */
+export function bodyTurns(max: number, waitMs: number): Bounded {
+  const ofAll = () => new WaitedInVain('a worker for large definitions', waitMs)
+  const ofOne = () => new RateLimited('token-requests', 1)
+  const all = new Semaphore(max, waitMs, ofAll)
+  const ofKey = new Map<string, Semaphore>()
+  return async (key, work) => {
+    const own = ofKey.get(key) ?? new Semaphore(1, waitMs, ofOne)
+    ofKey.set(key, own)
+    const leaveOwn = await own.enter()
+    try {
+      const leave = await all.enter()
+      return await work().finally(leave)
+    } finally {
+      leaveOwn()
+      if (own.taken === 0) ofKey.delete(key)
+    }
+  }
 }

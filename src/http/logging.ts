@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http'
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify'
 import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
-import { idIn } from '../auth/hook.js'
+import { idIn } from '../auth/authenticate.js'
 import { tokenDigest } from '../auth/token.js'
 import type { Exchange } from './connections.js'
 import { clientAddressOf } from './request.js'
@@ -69,7 +69,7 @@ function lineOf({ request, reply }: Exchange): Record<string, unknown> {
 /** The caller, or the digest of the token for a request whose token was not accepted. */
 function callerOf({ caller, tokenHash }: FastifyRequest): Record<string, unknown> {
   if (caller) return { caller: caller.userId, token: caller.token.id }
-  return { token_digest: Buffer.isBuffer(tokenHash) ? tokenDigest(tokenHash) : undefined }
+  return { token_digest: tokenHash && tokenDigest(tokenHash) }
 }
 
 /** The trace id of a W3C `traceparent` header; undefined without a valid one. */

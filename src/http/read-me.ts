@@ -68,8 +68,8 @@ export function registerReadMe(app: FastifyInstance, database: Database): void {
         token: {
           id: token.id,
           scopes: token.scopes,
-          persona_ids: token.personaIds,
-          tool_ids: token.toolIds,
+          persona_ids: token.bound?.persona.length ? token.bound.persona : null,
+          tool_ids: token.bound?.tool.length ? token.bound.tool : null,
           requires_if_match: token.requiresIfMatch,
           expires_at: token.expiresAt,
         },

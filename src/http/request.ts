@@ -1,8 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { isIP } from 'node:net'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import cors from '@fastify/cors'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { Refused } from '../errors.js'
+import { HEADER_NAMES } from './openapi.js'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -13,8 +15,11 @@ declare module 'fastify' {
   }
 }
 
-/** Adds getters for the route's operation and policy to each request. */
-export function decorateRequests(app: FastifyInstance): void {
+/**
+ * Adds getters for the route's operation and policy to each request, sets the common headers of every answer, and refuses requests with
+ * unusable headers. Pages of `corsOrigins` only may call the service from a browser, without the browser's credentials.
+ */
+export async function registerRequests(app: FastifyInstance, corsOrigins: readonly string[]): Promise<void> {
   app.decorateRequest('operation', {
     getter(this: FastifyRequest) {
       const { schema, url } = this.routeOptions
@@ -26,6 +31,19 @@ export function decorateRequests(app: FastifyInstance): void {
       const { config } = this.routeOptions as Partial<FastifyRequest['routeOptions']> // a malformed address has no route config
       return config?.policy
     },
+  })
+  app.addHook('onRequest', (request, reply, done) => {
+    setCommonHeaders(request, reply)
+    done(requestFault(request))
+  })
+  if (corsOrigins.length === 0) return
+  await app.register(cors, {
+    origin: [...corsOrigins],
+    methods: ['DELETE', 'GET', 'PATCH', 'POST', 'PUT'],
+    allowedHeaders: REQUEST_HEADERS,
+    exposedHeaders: HEADER_NAMES,
+    maxAge: PREFLIGHT_AGE_S,
+    strictPreflight: false, // its refusal of other OPTIONS requests is not in our error shape
   })
 }
 
@@ -60,3 +78,26 @@ export function requestFault({ raw }: FastifyRequest): Error | undefined {
     ? undefined
     : new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
 }
+
+/** Headers of every answer. JSON loads nothing, and pages set their own policy. Strict-Transport-Security belongs to the proxy. */
+const COMMON_HEADERS = {
+  'cache-control': 'no-store',
+  'content-security-policy': "default-src 'none';frame-ancestors 'none'",
+  'cross-origin-resource-policy': 'same-origin',
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+}
+
+/** The same headers for a request that skips the hooks. */
+export function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): void {
+  reply.header('x-request-id', request.id).headers(COMMON_HEADERS)
+}
+
+/** Request headers of the operations, in addition to those that browsers always allow. */
+const REQUEST_HEADERS =
+  'authorization, content-type, idempotency-key, if-match, if-none-match, mcp-method, mcp-name, mcp-protocol-version, prefer, ' +
+  'traceparent, x-onyx-authorization, x-request-id'
+
+/** Cache time of a preflight answer, in seconds. */
+const PREFLIGHT_AGE_S = 600

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { type Static, type TObject, type TProperties, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify'
-import type { RoutePolicy } from '../auth/hook.js'
+import type { RoutePolicy } from '../auth/authenticate.js'
 import type { ResourceKind } from '../db/tables.js'
 import { InvalidRequest, PreconditionFailed, ResourceNotFound } from '../errors.js'
 import type { Actor } from '../updates/audit.js'
@@ -98,7 +98,6 @@ export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
   query?: TProperties
   body?: Body
   bodyLimit?: number
-  documentedBody?: TObject
   ask(request: WriteRequest<Body>, basis: Basis): Own<T> | Promise<Own<T>>
 }
 
@@ -108,16 +107,13 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
   options: OperationOptions,
   route: WriteRoute<T, Body>,
 ): void {
-  const { resource, method, url, policy, bodyLimit, body, documentedBody, record, query, ask, ...shown } = route
+  const { resource, method, url, policy, bodyLimit, body, record, query, ask, ...shown } = route
   const { kind, act } = resource
   const parameter = `${kind}_id`
   app.route({
     ...{ method, url },
     ...(bodyLimit !== undefined && { bodyLimit }),
-    config: {
-      policy: act === 'update' ? { ...policy, proposes: 'if asked' } : policy,
-      ...(documentedBody && { documentedBody }),
-    },
+    config: { policy: act === 'update' ? { ...policy, proposes: 'if asked' } : policy },
     schema: {
       ...shown,
       ...(act !== 'creation' && { params: Type.Object({ [parameter]: pathId() }) }),

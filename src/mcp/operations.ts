@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { CallToolResult, Tool } from '@modelcontextprotocol/server'
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
-import type { RoutePolicy } from '../auth/hook.js'
+import type { RoutePolicy } from '../auth/authenticate.js'
 import { INT4_MAX } from '../db/tables.js'
 import type { Fault } from '../errors.js'
 import { NAME_LENGTH_MAX } from '../http/lists.js'
@@ -9,7 +9,7 @@ import { MESSAGE_LENGTH_MAX } from '../http/writes.js'
 import { REQUEST_FIELDS } from '../persona/fields.js'
 import { CustomToolUpdate } from '../tool/schema.js'
 import { entityTag } from '../updates/tag.js'
-import { bodyCheck } from '../validation/body-check.js'
+import { bodyCheck } from '../validation/json-body.js'
 import { enumeration, freeForm, identifier, isJsonObject, nullable, text } from '../validation/vocabulary.js'
 
 /* The tools that a model calls. Each is a few requests to the operations, which have all rules. */

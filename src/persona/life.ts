@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import { personaAccess, UNKNOWN_ATTACHER } from '../auth/access.js'
-import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
+import { type Caller, isAdmin } from '../auth/caller.js'
 import { anyOf } from '../db/statements/queries.js'
 import { Refused } from '../errors.js'
 import type { ReleaseTool } from '../tool/life.js'
@@ -67,14 +67,14 @@ const RELEASED_MAX = 100
 /** Detaches a tool from deleted agents, or from those that the caller may update, each with a new version. Other agents keep it. */
 export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   const caller = request?.caller
-  const bound = caller && visibleAgents(caller.token)
+  const bound = caller?.token.bound?.persona
   const agents = await trx
     .selectFrom('persona as p')
     .innerJoin('persona_tool as l', 'l.persona_id', 'p.id')
     .select('p.id')
     .where('l.tool_id', '=', id)
     .where('p.deleted', '=', caller === undefined)
-    .$if(bound != null, query => query.where(({ eb, val }) => eb('p.id', '=', anyOf(val(bound ?? [])))))
+    .$if(bound !== undefined, query => query.where(({ eb, val }) => eb('p.id', '=', anyOf(val(bound ?? [])))))
     .$if(caller !== undefined && !isAdmin(caller), query =>
       query.where(({ cast, val }) => personaAccess(cast(val(caller?.userId), 'uuid')), 'in', ['owner', 'editor']),
     )

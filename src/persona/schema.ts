@@ -1,10 +1,8 @@
-import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
+import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { ToolSnapshot } from '../tool/schema.js'
 import { flag, identifier, list, nullable, text } from '../validation/vocabulary.js'
 import { COLUMNS, type FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
-import * as nested from './nested-schemas.js'
-
-const { DocumentSetSummary, MinimalUserSnapshot, PersonaLabelSnapshot } = nested
+import { DocumentSetSummary, MinimalUserSnapshot, PersonaLabelSnapshot } from './nested-schemas.js'
 
 type RequestProperties = { [F in RequestField]: (typeof FIELDS)[F]['request'] }
 
@@ -16,14 +14,6 @@ export const PersonaUpsertRequest = Type.Object(PROPERTIES as unknown as Request
   description: 'Optional fields that are absent stay as they are.',
 })
 export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
-
-/** Returns the schema of a body with an `update_mask`, in which no field is required. Only for the document. */
-export function personaFieldsUpdate(whole: TObject): TObject {
-  return Type.Partial(whole, {
-    $id: 'PersonaFieldsUpdate',
-    description: 'With `update_mask` the fields that it names; without it all that `PersonaUpsertRequest` requires.',
-  })
-}
 
 /** Fields of the snapshot that differ from the agent's columns. */
 const PARTS = {
@@ -96,13 +86,3 @@ export const PersonaSummary = Type.Object(
   },
   { $id: 'PersonaSummary' },
 )
-
-/** Every named record of this folder, for the components of the OpenAPI document. */
-export const personaComponents = [
-  ...Object.values(nested),
-  PersonaUpsertRequest,
-  personaFieldsUpdate(PersonaUpsertRequest),
-  PersonaSnapshot,
-  PersonaRecord,
-  PersonaSummary,
-]

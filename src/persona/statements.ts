@@ -167,7 +167,12 @@ const listed = on<{ r: 'persona' }>()
 /** Reads a page of the agents that the caller and the token may see. */
 export const readPersonaPage: ReadPage = (db, caller, asked) => {
   const isSeen = isAdmin(caller) ? [] : [isSeenBy(caller.userId)]
-  return readPage(db, asked, caller.token.personaIds, listed.and([listed('r.deleted', '=', false), ...isSeen]))
+  return readPage(
+    db,
+    asked,
+    caller.token.bound?.persona ?? null,
+    listed.and([listed('r.deleted', '=', false), ...isSeen]),
+  )
 }
 
 /** SQL: the user owns the agent `r`, or it is public, or shared with them or a group. Each list of shares is read once. */

@@ -1,7 +1,7 @@
 import type { FastifyInstance } from 'fastify'
-import { JSON_BOUNDS } from '../http/body.js'
 import { bodyBounds } from '../http/openapi.js'
 import { updateMask } from '../http/parameters.js'
+import { JSON_BOUNDS } from '../http/validation.js'
 import {
   keptByNullWarning,
   keptFieldWarning,
@@ -19,7 +19,7 @@ import { REQUEST_FIELDS } from './fields.js'
 import { personaCreation, personaDeletion, personaRestoration } from './life.js'
 import { personaResource } from './resource.js'
 import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
-import { PersonaSnapshot, PersonaUpsertRequest, personaFieldsUpdate } from './schema.js'
+import { PersonaSnapshot, PersonaUpsertRequest } from './schema.js'
 import { PERSONA_READS } from './state.js'
 
 /* The operations that update, create, restore and delete an agent. */
@@ -52,7 +52,6 @@ export function registerUpdatePersona(app: FastifyInstance, { isToday = false, .
     query: { update_mask: updateMask(PersonaUpsertRequest) },
     body: PersonaUpsertRequest,
     bodyLimit: BODY_BYTES_MAX,
-    documentedBody: personaFieldsUpdate(PersonaUpsertRequest),
     ask({ params, body, query: { update_mask: mask } }) {
       const isOutside = (name: string) => Object.hasOwn(PersonaUpsertRequest.properties, name) && !mask?.includes(name)
       const outside = mask === undefined ? [] : Object.keys(body).filter(isOutside)

@@ -4,11 +4,10 @@ import { viewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import { INT4_MAX } from '../db/tables.js'
 import { answerTagged } from '../http/answer.js'
-import { INLINE_BYTES_MAX } from '../http/body.js'
 import { answerPage, PAGE_RECORDS, PAGE_RECORDS_MAX, pageOf } from '../http/lists.js'
 import { readResponses } from '../http/openapi.js'
 import { IfNoneMatch } from '../http/parameters.js'
-import type { SchemaTypes } from '../http/validation.js'
+import { INLINE_BYTES_MAX, type SchemaTypes } from '../http/validation.js'
 import { definitionsOf } from '../tool/definition-cache.js'
 import type { ToolState } from '../tool/snapshot.js'
 import { useOf } from '../tool/tool-use.js'
@@ -81,7 +80,7 @@ export function proposalTag({ id, record }: ProposalRow): string {
   return `"proposal-${id}-${record.version}"`
 }
 
-/** Makes the JSON of a `ProposalRecord` that the caller sees. Throws `ProposalNotFound`. */
+/** Makes the JSON of a `ProposalRecord` that the caller sees. Throws `ResourceNotFound`. */
 async function showProposal(
   options: ToolOptions,
   request: Pick<FastifyRequest, 'caller' | 'raw'>,

@@ -52,5 +52,3 @@ export const RejectRequest = Type.Object(
   { reason: text({ minLength: 1, maxLength: MESSAGE_LENGTH_MAX }) },
   { $id: 'RejectRequest' },
 )
-
-export const proposalComponents = [ProposalSummary, ProposalRecord, RejectRequest]

@@ -1,10 +1,10 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import { managedAs, personaAccess } from '../auth/access.js'
-import { type Caller, visibleAgents, visibleTools } from '../auth/caller.js'
+import type { Caller } from '../auth/caller.js'
 import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { instant } from '../db/statements/queries.js'
 import type { ProposalState, ResourceKind, Tables } from '../db/tables.js'
-import { ProposalNotFound, Refused, TRY_AGAIN, Unavailable } from '../errors.js'
+import { Refused, ResourceNotFound, TRY_AGAIN, Unavailable } from '../errors.js'
 import type { CheckedDefinition } from '../tool/rules.js'
 import type { ProposedFields } from './kinds.js'
 
@@ -45,7 +45,7 @@ export async function readProposals(
   proposal?: number,
 ): Promise<ProposalRow[]> {
   const viewer = viewerWithValues(viewerParameters(caller))
-  const [agents, tools] = [visibleAgents(caller.token), visibleTools(caller.token)]
+  const { persona: agents = null, tool: tools = null } = caller.token.bound ?? {}
   const person = (alias: string) =>
     sql`json_build_object('id', ${sql.ref(`${alias}.id`)}, 'email', ${sql.ref(`${alias}.email`)})`
   const found = await sql<ProposalRow>`
@@ -76,10 +76,10 @@ export async function readProposals(
   return found.rows
 }
 
-/** Reads one proposal that the caller sees. Throws `ProposalNotFound`. */
+/** Reads one proposal that the caller sees. Throws `ResourceNotFound`. */
 export async function readProposal(db: Kysely<Tables>, caller: Caller, id = 0): Promise<ProposalRow> {
   const [row] = await readProposals(db, caller, {}, id)
-  if (row === undefined) throw new ProposalNotFound()
+  if (row === undefined) throw new ResourceNotFound('proposal')
   return row
 }
 

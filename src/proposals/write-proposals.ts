@@ -1,20 +1,13 @@
 import { type TObject, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Kysely, sql } from 'kysely'
+import type { RoutePolicy } from '../auth/authenticate.js'
 import type { Caller } from '../auth/caller.js'
-import type { RoutePolicy } from '../auth/hook.js'
 import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
-import {
-  Forbidden,
-  InvalidRequest,
-  PreconditionFailed,
-  ProposalNotFound,
-  Refused,
-  ResourceNotFound,
-} from '../errors.js'
+import { Forbidden, InvalidRequest, PreconditionFailed, Refused, ResourceNotFound } from '../errors.js'
 import { responses } from '../http/openapi.js'
 import { IfMatch } from '../http/parameters.js'
 import { addWarnings, unknownFieldWarnings } from '../http/warnings.js'
@@ -148,7 +141,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
   ): Promise<void> {
     const work = () =>
       inTransaction(database, { rollback: false }, async trx => {
-        if (!(await lockRow(trx, { kind }, record.id))) throw new ProposalNotFound()
+        if (!(await lockRow(trx, { kind }, record.id))) throw new ResourceNotFound('proposal')
         const { caller } = await request.readNow(trx)
         const row = await readOpen(trx, caller, id)
         require(row, caller)

@@ -9,8 +9,8 @@ import type { SchemaTypes } from '../http/validation.js'
 import { actorOf } from '../http/writes.js'
 import { isVisible } from '../persona/rules.js'
 import { PersonaRecord } from '../persona/schema.js'
+import { openSecret } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
-import { opened } from '../secrets/stored-keys.js'
 import { Header } from '../tool/headers.js'
 import { ToolFunction, ToolRecord, ToolSnapshot } from '../tool/schema.js'
 import { bytesShown, members } from '../tool/snapshot.js'
@@ -39,7 +39,7 @@ const AGENT_MEMBERS = [...Object.keys(AGENT_FIELDS), 'version', 'model', 'docume
 const TOOL_FIELDS = words('id name in_code_tool_id mcp_server_id passthrough_auth oauth_config_id')
 
 const headers = list(Header, { description: 'What each call of the tool must send, in clear text.' })
-const RuntimeAgent = Type.Object(
+export const RuntimeAgent = Type.Object(
   {
     ...AGENT_FIELDS,
     version: identifier(),
@@ -61,9 +61,7 @@ const RuntimeAgent = Type.Object(
   },
   { $id: 'RuntimeAgent' },
 )
-const RuntimeHeaders = Type.Object({ headers }, { $id: 'RuntimeHeaders' })
-export const runtimeComponents = [RuntimeAgent, RuntimeHeaders]
-
+export const RuntimeHeaders = Type.Object({ headers }, { $id: 'RuntimeHeaders' })
 /** The two routes for runtimes: an agent with all that a runtime needs for it, and the headers of one tool. */
 export function registerReadRuntime(app: FastifyInstance, options: ToolOptions): void {
   const routes = app.withTypeProvider<SchemaTypes>()
@@ -206,7 +204,7 @@ export function withUniqueNames(tools: readonly CallableTool[]): CallableTool[] 
 function headersOf(ring: KeyRing, { id: toolId, sealed }: RuntimeTool): Header[] {
   return sealed.map(({ name, key_id: keyId, nonce, ciphertext }) => {
     const bytes = { nonce: Buffer.from(nonce, 'hex'), ciphertext: Buffer.from(ciphertext, 'hex') }
-    const { value } = opened(ring, { keyId, ...bytes, toolId, headerName: name })
+    const { value } = openSecret(ring, { keyId, ...bytes, toolId, headerName: name })
     if (value !== undefined) return { key: name, value }
     const message = `The key ring does not open the header ${name} of tool ${toolId}, which needs the key "${keyId}".`
     throw new Unavailable('key_missing', message, 'not_applied')

@@ -15,24 +15,6 @@ export interface SealedSecret {
   ciphertext: Buffer
 }
 
-/** A stored secret needs a key that is not in the ring. Other secrets are not affected. */
-export class KeyMissing extends Error {
-  override readonly name = 'KeyMissing'
-
-  constructor(readonly keyId: string) {
-    super(`the key ring lacks the key "${keyId}"`)
-  }
-}
-
-/** A stored secret cannot be decrypted: it was damaged, moved to another place, or encrypted with another key of the same id. */
-export class SecretCorrupt extends Error {
-  override readonly name = 'SecretCorrupt'
-
-  constructor(keyId: string) {
-    super(`a stored secret names the key "${keyId}", but the ring's key of that id does not open it`)
-  }
-}
-
 const ALGORITHM = 'aes-256-gcm'
 const NONCE_BYTES = 12
 const TAG_BYTES = 16
@@ -43,24 +25,31 @@ const REQUEST_PURPOSE = 'request-fingerprint/1'
 export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPlace): SealedSecret {
   const keyId = ring.currentId
   const nonce = randomBytes(NONCE_BYTES)
-  const cipher = createCipheriv(ALGORITHM, keyOf(ring, keyId), nonce, { authTagLength: TAG_BYTES })
+  // The first key is in the ring.
+  const cipher = createCipheriv(ALGORITHM, ring.keys.get(keyId) as KeyObject, nonce, { authTagLength: TAG_BYTES })
   cipher.setAAD(placeData(place))
   const ciphertext = Buffer.concat([cipher.update(plaintext, 'utf8'), cipher.final(), cipher.getAuthTag()])
   return { keyId, nonce, ciphertext }
 }
 
-/** Decrypts a header value. Throws `KeyMissing` or `SecretCorrupt`. */
-export function decryptSecret(ring: KeyRing, { keyId, nonce, ciphertext }: SealedSecret, place: HeaderPlace): string {
-  const key = keyOf(ring, keyId)
-  const tagAt = ciphertext.length - TAG_BYTES
-  if (nonce.length !== NONCE_BYTES || tagAt < 0) throw new SecretCorrupt(keyId)
-  const decipher = createDecipheriv(ALGORITHM, key, nonce, { authTagLength: TAG_BYTES })
-  decipher.setAAD(placeData(place))
-  decipher.setAuthTag(ciphertext.subarray(tagAt))
+/**
+ * Decrypts a header value, or returns why it does not open: the ring lacks its key, or the value was damaged, moved to another place, or
+ * encrypted with another key of the same id.
+ */
+export function openSecret(
+  ring: KeyRing,
+  { keyId, nonce, ciphertext, ...place }: SealedSecret & HeaderPlace,
+): { value?: string; problem?: 'key_missing' | 'does_not_open' } {
+  const key = ring.keys.get(keyId)
+  if (key === undefined) return { problem: 'key_missing' }
   try {
-    return Buffer.concat([decipher.update(ciphertext.subarray(0, tagAt)), decipher.final()]).toString('utf8')
+    const decipher = createDecipheriv(ALGORITHM, key, nonce, { authTagLength: TAG_BYTES })
+    decipher.setAAD(placeData(place))
+    decipher.setAuthTag(ciphertext.subarray(-TAG_BYTES))
+    const value = Buffer.concat([decipher.update(ciphertext.subarray(0, -TAG_BYTES)), decipher.final()])
+    return nonce.length === NONCE_BYTES ? { value: value.toString('utf8') } : { problem: 'does_not_open' }
   } catch {
-    throw new SecretCorrupt(keyId)
+    return { problem: 'does_not_open' }
   }
 }
 
@@ -71,12 +60,6 @@ export function requestHash(ring: KeyRing, keyId: string | null, value: string):
   return createHmac('sha256', Buffer.from(hkdfSync('sha256', key, '', REQUEST_PURPOSE, 32)))
     .update(value)
     .digest('hex')
-}
-
-function keyOf(ring: KeyRing, id: string): KeyObject {
-  const key = ring.keys.get(id)
-  if (!key) throw new KeyMissing(id)
-  return key
 }
 
 /** Joins the parts as bytes, each after its length (4 bytes, big endian), so that no two places have the same bytes. */

@@ -1,6 +1,6 @@
 import { type Kysely, sql } from 'kysely'
 import type { Tables } from '../db/tables.js'
-import { decryptSecret, type HeaderPlace, KeyMissing, type SealedSecret, SecretCorrupt } from './cipher.js'
+import { type HeaderPlace, openSecret, type SealedSecret } from './cipher.js'
 import { KeyRingMissing } from './configured-ring.js'
 import type { KeyRing } from './key-ring.js'
 
@@ -12,22 +12,11 @@ export async function unusableKeys(db: Kysely<Tables>, ring: KeyRing): Promise<s
   const { rows } = await sql<SealedSecret & HeaderPlace>`
     select distinct on (key_id) key_id as "keyId", nonce, ciphertext, tool_id as "toolId", name as "headerName"
     from tool_header order by key_id, tool_id`.execute(db)
-  const unopened = rows.filter(stored => opened(ring, stored).problem !== undefined)
+  const unopened = rows.filter(stored => openSecret(ring, stored).problem !== undefined)
   const wrong = unopened.find(({ keyId }) => keyId === ring.currentId)
   if (wrong === undefined) return unopened.map(({ keyId }) => keyId)
   throw new KeyRingMissing(
     `the key "${wrong.keyId}" does not open the header ${wrong.headerName} of tool ${wrong.toolId}: set SECRET_KEYS (or ` +
       'SECRET_KEYS_FILE) to the key ring that encrypted the stored secrets; agentctl keys status checks each of them',
   )
-}
-
-/** Decrypts a value, or returns why it does not open. */
-export function opened(ring: KeyRing, stored: SealedSecret & HeaderPlace): { value?: string; problem?: string } {
-  try {
-    return { value: decryptSecret(ring, stored, stored) }
-  } catch (error) {
-    if (error instanceof KeyMissing) return { problem: 'key_missing' }
-    if (error instanceof SecretCorrupt) return { problem: 'does_not_open' }
-    throw error
-  }
 }

@@ -1,7 +1,6 @@
 import { type Static, type TObject, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify'
-import { visibleAgents, visibleTools } from '../auth/caller.js'
-import type { RoutePolicy } from '../auth/hook.js'
+import type { RoutePolicy } from '../auth/authenticate.js'
 import { InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
 import { JSON_TYPE } from '../http/answer.js'
 import { DryRun } from '../http/parameters.js'
@@ -125,10 +124,8 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     const changing: VersionedResource<T> = {
       ...resource,
       decide: async (_, state, request) => {
-        const { token } = request.caller
-        const bound = kind === 'persona' ? visibleAgents(token) : visibleTools(token)
-        if (bound?.includes(state.id) === false || !resource.isVisible(state, request.caller))
-          throw new ResourceNotFound(kind)
+        const isBeyond = request.caller.token.bound?.[kind].includes(state.id) === false
+        if (isBeyond || !resource.isVisible(state, request.caller)) throw new ResourceNotFound(kind)
         return decide(state, request)
       },
     }

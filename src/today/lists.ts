@@ -2,7 +2,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { sql, type Transaction } from 'kysely'
 import { personaAccess } from '../auth/access.js'
-import { type Caller, isAdmin, visibleAgents, visibleTools } from '../auth/caller.js'
+import { type Caller, isAdmin } from '../auth/caller.js'
 import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { anyOf } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
@@ -67,11 +67,11 @@ const AGENT_BYTES = sql<number>`
   + coalesce((select sum(${TOOL_BYTES}) from persona_tool l join tool t on t.id = l.tool_id where l.persona_id = p.id), 0)::float8`
 
 async function wholeTools(trx: Transaction<Tables>, caller: Caller, { custom }: Asked, bytesMax: number) {
-  const bound = visibleTools(caller.token)
+  const bound = caller.token.bound?.tool
   const found = trx
     .selectFrom('tool as t')
     .select(['t.id', TOOL_BYTES.as('bytes')])
-    .$if(bound !== null, query => query.where('t.id', 'in', [0, ...(bound ?? [])]))
+    .$if(bound !== undefined, query => query.where('t.id', 'in', [0, ...(bound ?? [])]))
     .$if(custom === true, query => query.where('t.in_code_tool_id', 'is', null).where('t.mcp_server_id', 'is', null))
   const ids = idsOf('tool', await found.limit(RECORDS_MAX + 1).execute(), bytesMax)
   const { rows: tools } = await trx.executeQuery(shownTools(ids, viewerOf(caller)).compile())
@@ -80,13 +80,13 @@ async function wholeTools(trx: Transaction<Tables>, caller: Caller, { custom }: 
 }
 
 async function wholeAgents(trx: Transaction<Tables>, caller: Caller, { editable }: Asked, bytesMax: number) {
-  const bound = visibleAgents(caller.token)
+  const bound = caller.token.bound?.persona
   const access = personaAccess(sql<string>`${caller.userId}::uuid`)
   const levels = ['owner', 'editor', ...(editable ? [] : ['viewer' as const])] as const
   const found = trx
     .selectFrom('persona as p')
     .select(['p.id', AGENT_BYTES.as('bytes')])
-    .$if(bound !== null, query => query.where('p.id', 'in', [0, ...(bound ?? [])]))
+    .$if(bound !== undefined, query => query.where('p.id', 'in', [0, ...(bound ?? [])]))
     .where('p.deleted', '=', false)
     .$if(!isAdmin(caller), query => query.where(access, 'in', levels))
   const ids = idsOf('persona', await found.limit(RECORDS_MAX + 1).execute(), bytesMax)

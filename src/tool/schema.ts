@@ -77,7 +77,7 @@ export const ToolSummary = Type.Object(
 export type ValidateToolRequest = Static<typeof ValidateToolRequest>
 export const ValidateToolRequest = Type.Object({ definition: DEFINITION }, { $id: 'ValidateToolRequest' })
 
-const MethodSpec = Type.Object(
+export const MethodSpec = Type.Object(
   { name: text(), summary: text(), path: text(), method: text(), spec: freeForm() },
   { $id: 'MethodSpec' },
 )
@@ -229,18 +229,3 @@ export const ValidateToolResponse = Type.Object(
   },
   { $id: 'ValidateToolResponse' },
 )
-
-/** Every named record of this folder, for the components of the OpenAPI document. */
-export const toolComponents = [
-  Header,
-  CustomToolUpdate,
-  CustomToolCreate,
-  ToolSnapshot,
-  ToolSummary,
-  ValidateToolRequest,
-  MethodSpec,
-  ValidateToolRefusal,
-  ToolFunction,
-  ToolRecord,
-  ValidateToolResponse,
-]

@@ -173,4 +173,4 @@ const DISPLAY_NAME = on<{ r: 'tool' }>().fn.coalesce('r.display_name', 'r.name')
 const readPage = pagesOf('tool', ToolSummary, 'user_id', { display_name: DISPLAY_NAME })
 
 /** Reads a page of the tools that the token may see: tools are not secret to a signed-in caller (DECISIONS section 6). */
-export const readToolPage: ReadPage = (db, { token }, asked) => readPage(db, asked, token.toolIds)
+export const readToolPage: ReadPage = (db, { token }, asked) => readPage(db, asked, token.bound?.tool ?? null)

@@ -1,6 +1,5 @@
 import type { Kysely } from 'kysely'
 import { seesAgent } from '../auth/access.js'
-import type { CallerNow, Lookup } from '../auth/authenticate.js'
 import type { Caller } from '../auth/caller.js'
 import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
@@ -8,7 +7,7 @@ import type { Database } from '../db/database.js'
 import { named } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import { Forbidden, Refused, ResourceNotFound } from '../errors.js'
-import type { OperationOptions } from '../updates/resource.js'
+import type { OperationOptions, UpdateRequest } from '../updates/resource.js'
 import { definitionsOf } from './definition-cache.js'
 import { requireManageable } from './rules.js'
 import { TOOL_READS, type ToolState } from './snapshot.js'
@@ -22,13 +21,15 @@ const AGENTS_LISTED_MAX = 1_000
 /** Reads the agents of a tool that the caller may see, with the rights of an update. Throws `ResourceNotFound`, `Forbidden`. */
 export async function readToolUse(
   { database }: OperationOptions,
-  request: { authenticateAgain(lookup: Lookup): Promise<CallerNow> },
+  request: Pick<UpdateRequest, 'readNow'>,
   id: number | undefined,
 ) {
-  const { caller, prefetched } = await request.authenticateAgain({ statement: TOOL_READS.lookup.statement, id })
+  const { caller, prefetched } = await withRetries(() => {
+    return request.readNow(database.db, { statement: TOOL_READS.lookup.statement, id })
+  })
   // The path of a validation names no tool, so no hook checks what the token is bound to.
-  const { toolIds } = caller.token
-  if (toolIds !== null && (id === undefined || !toolIds.includes(id)))
+  const { bound } = caller.token
+  if (bound !== null && (id === undefined || !bound.tool.includes(id)))
     throw new Forbidden('This token is bound to other resources.')
   if (prefetched === null) throw new ResourceNotFound('tool')
   const state = prefetched as ToolState // the lookup's statement reads it

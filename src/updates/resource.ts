@@ -1,7 +1,6 @@
 import type { Kysely } from 'kysely'
-import type { CallerNow, Lookup } from '../auth/authenticate.js'
+import type { CallerNow, Lookup, RoutePolicy } from '../auth/authenticate.js'
 import type { Caller } from '../auth/caller.js'
-import type { RoutePolicy } from '../auth/hook.js'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { Executor, Statement } from '../db/statements/statement.js'

@@ -74,20 +74,6 @@ export function reference<Schema extends TSchema>(schema: Schema) {
   return Type.Unsafe<Static<Schema>>({ $ref: schema.$id })
 }
 
-/** The schema as the OpenAPI document lists it: every named schema inside it is a reference. */
-export function component(schema: TSchema): Record<string, unknown> & { $id: string } {
-  const { $id, ...content } = schema
-  return { $id: String($id), ...(withReferences(content) as Record<string, unknown>) } // an object goes in
-}
-
-/** Replaces each named schema inside a schema by a reference. */
-export function withReferences(node: unknown): unknown {
-  if (Array.isArray(node)) return node.map(withReferences)
-  if (typeof node !== 'object' || node === null) return node
-  if ('$id' in node) return { $ref: node.$id }
-  return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, withReferences(value)]))
-}
-
 /** Returns the first reason to refuse a text, or undefined. */
 export function textProblem(schema: TSchema, value: string) {
   const { minLength = 0, maxLength = Number.POSITIVE_INFINITY } = schema

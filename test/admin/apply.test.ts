@@ -4,7 +4,7 @@ import { type ApplyOptions, countOutcomes } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { rotateKeys } from '../../src/admin/keys.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
-import { decryptSecret } from '../../src/secrets/cipher.js'
+import { openSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { TEST_SECRET_KEYS, worldDatabase, worldDocument } from '../world.js'
 
@@ -19,7 +19,7 @@ const agentRow = (id: number) => db.selectFrom('persona').selectAll().where('id'
 /** The first header of a tool, with its value as these keys open it. */
 async function storedHeader(toolId: number, by = ring) {
   const row = await db.selectFrom('tool_header').selectAll().where('tool_id', '=', toolId).executeTakeFirstOrThrow()
-  const value = decryptSecret(by, { ...row, keyId: row.key_id }, { toolId, headerName: row.name })
+  const { value } = openSecret(by, { ...row, keyId: row.key_id, toolId, headerName: row.name })
   return { mask: row.mask.toString('hex'), value }
 }
 

@@ -158,7 +158,7 @@ t.test('a token is made, bound by id, works and is revoked', async t => {
   const proposing = await json(`${create} --proposals-only`)
   t.match(proposing.token, /^pp_/)
   t.match(await callerOf(proposing.token), { caller: { token: { readOnly: true, scopes: ['propose', 'basic'] } } })
-  t.match(await callerOf(made.token), { caller: { email: 'alice@example.com', token: { personaIds: [2] } } })
+  t.match(await callerOf(made.token), { caller: { email: 'alice@example.com', token: { bound: { persona: [2] } } } })
   await agentctl('user deactivate limited@example.com')
   const refused = await agentctl('token create --for limited@example.com')
   t.match(refused, { status: 1, stderr: /limited@example.com is inactive: a token would not work/ })

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { keyStatus, rotateKeys } from '../../src/admin/keys.js'
-import { decryptSecret } from '../../src/secrets/cipher.js'
+import { openSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
@@ -72,8 +72,9 @@ t.test('rotation under writers loses no value and leaves none under the old key'
   await Promise.all(writers)
   const alone = parseKeyRing(newest)
   const written = (await headers()).filter(({ tool_id }) => tool_id >= 1000)
-  const values = written.map(({ key_id: keyId, tool_id: toolId, name: headerName, ...sealed }) =>
-    decryptSecret(alone, { ...sealed, keyId }, { toolId, headerName }),
+  const values = written.map(
+    ({ key_id: keyId, tool_id: toolId, name: headerName, ...sealed }) =>
+      openSecret(alone, { ...sealed, keyId, toolId, headerName }).value,
   )
   const wanted = ids.flatMap(id => headersOf(id, rounds.get(id) ?? 0).map(({ value }) => value))
   t.same(values, wanted)

@@ -114,7 +114,7 @@ async function unread(t: Parameters<typeof running>[0], settings: Record<string,
 }
 
 t.test('200 for others, and at last for all, while a token leaves answers in all its places unread', async t => {
-  const { service, ask, heldCount } = await unread(t, { CONCURRENT_REQUESTS_MAX: '2' })
+  const { service, ask, heldCount } = await unread(t, {})
   const token = await tokenOf(service.database, { email: 'alice+other@example.com' })
   const held = [1, 2, 3].map(() => ask())
   await eventually(() => heldCount() === 2)

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { decryptSecret } from '../../src/secrets/cipher.js'
+import { openSecret } from '../../src/secrets/cipher.js'
 import { worldApp } from '../app.js'
 
 type Header = Record<'key' | 'value', string>
@@ -23,7 +23,10 @@ const rowsOf = (id: number) =>
 /** What is stored of a tool's headers, opened with the ring: names and secrets in their order. */
 async function secretsOf(toolId = 10): Promise<Header[]> {
   return (await rowsOf(toolId)).map(({ name, key_id: keyId, nonce, ciphertext }) => {
-    return { key: name, value: decryptSecret(world.ring, { keyId, nonce, ciphertext }, { toolId, headerName: name }) }
+    return {
+      key: name,
+      value: String(openSecret(world.ring, { keyId, nonce, ciphertext, toolId, headerName: name }).value),
+    }
   })
 }
 

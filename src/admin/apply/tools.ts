@@ -12,9 +12,9 @@ import {
   originsOf,
 } from '../../definition/index.js'
 import { InvalidRequest, type Loc } from '../../errors.js'
+import { openSecret } from '../../secrets/cipher.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { shownMask } from '../../secrets/mask.js'
-import { opened } from '../../secrets/stored-keys.js'
 import { definitionText } from '../../tool/definition-cache.js'
 import { BLANK_TOOL, COLUMNS, type ToolContent } from '../../tool/fields.js'
 import { namesBeside } from '../../tool/function-names.js'
@@ -182,7 +182,7 @@ async function givenHeaders(
       if (!text) catalogue.fault(loc, `${name} ${lack}`, 'variable_missing')
       return text || 'unknown'
     })
-    const stays = own !== undefined && (value === undefined || value === opened(ring, own).value)
+    const stays = own !== undefined && (value === undefined || value === openSecret(ring, own).value)
     return { key, value: stays ? shownMask(own.mask.toString('hex')) : (value ?? 'unknown') }
   })
 }

@@ -13,11 +13,10 @@ import {
   toFunctions,
 } from '../../definition/index.js'
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
-import { JSON_BOUNDS } from '../../http/body.js'
+import { JSON_BOUNDS } from '../../http/validation.js'
 import { unknownFieldWarnings } from '../../http/warnings.js'
-import { bodyCheck } from '../../validation/body-check.js'
 import { boundFaults, unknownFields } from '../../validation/faults.js'
-import { parseJsonBody, type Source, sourceOf } from '../../validation/json-body.js'
+import { bodyCheck, parseJsonBody, type Source, sourceOf } from '../../validation/json-body.js'
 import { factsOf, noteFacts } from '../definition-facts.js'
 import { definitionTextIn } from '../definition-text.js'
 import type { CheckedDefinition, ToolUpdateFields } from '../rules.js'
