@@ -39,29 +39,29 @@ import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers, WORKERS_MAX } from './tool/worker/pool.js'
 import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
 
-/** At this number the least recently used connection without an admitted request is closed. */
+/** At this number of connections, the server closes the least recently used one without an admitted request. */
 const CONNECTIONS_MAX = 5_000
 
-/** The time to send the headers of a request, to send all of it, and to read its answer. */
+/** Time limits for receiving the headers, for receiving the whole request, and for sending the answer. */
 const HEADERS_TIMEOUT_MS = 10_000
 const REQUEST_TIMEOUT_MS = 30_000
 
-/** Longer than the fronts keep idle connections, so that a front does not use one that is just closed. */
+/** Longer than proxies keep idle connections, so that a proxy never uses a connection that is being closed. */
 const KEEP_ALIVE_TIMEOUT_MS = 72_000
 
-/** A connection on which nothing is sent or read for this time is closed. */
+/** A connection without any traffic for this time is closed. */
 const CONNECTION_TIMEOUT_MS = 90_000
 
-/** The dependencies of the application. It reads nothing else from the environment or disk at a later time. */
+/** The dependencies of the application. It reads nothing else from the environment, and nothing from disk later. */
 export interface AppOptions {
   config: Config
   version: string
   database: Database
   service: Pick<Lifecycle, 'current' | 'isDraining' | 'readiness' | 'ring'>
   logger: FastifyBaseLogger | false
-  /** The process's metrics, which may contain earlier events. Default: new ones. */
+  /** The process's metrics, which may already contain events. Default: new ones. */
   metrics?: Metrics
-  /** The longest wait of a large definition for a worker, and the longest work on it. Default: 5 s. */
+  /** The time limit for waiting for a worker, and for its work on one large definition. Default: 5 s. */
   definitionTimeoutMs?: number
 }
 
@@ -165,9 +165,9 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     http: {
       headersTimeout: HEADERS_TIMEOUT_MS,
-      // How often Node checks the two timeouts, and so their largest delay.
+      // How often Node checks the two timeouts above. A timeout may take effect this much later.
       connectionsCheckingInterval: 1_000,
-      requireHostHeader: false, // `requestFault` refuses it in our error shape
+      requireHostHeader: false, // `requestFault` refuses a missing Host with our error body
     },
   }
 }

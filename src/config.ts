@@ -7,12 +7,12 @@ import { suggestion } from './validation/nearest-name.js'
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
 
-/** Addresses, networks and the names of networks that Fastify knows. Fastify reads the list itself. */
+/** Addresses, networks, and the network names that Fastify knows. Fastify parses the list. */
 const PROXIES = String.raw`(?:loopback|linklocal|uniquelocal|[\da-fA-F]*[.:][\da-fA-F.:]*(?:/\d{1,3})?)`
 
 const MIB = 2 ** 20
 
-/** All settings by group, with defaults and limits. Names include the unit. ops/configuration.md lists them. */
+/** All settings by group, with defaults and limits. Names include the unit. They are documented in ops/configuration.md. */
 const SETTINGS = Type.Object({
   server: Type.Object({
     host: text('HOST', 'Address to listen on.', { default: '127.0.0.1' }),
@@ -83,19 +83,19 @@ const SETTINGS = Type.Object({
   }),
 })
 
-/** The configuration by group: `config.database.poolSize`. `on` and `off` are booleans. */
+/** The configuration by group, for example `config.database.poolSize`. `on` and `off` become booleans. */
 export type Config = Static<typeof SETTINGS>
 
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** The environment is invalid. `faults` has all faults, without values that may be secret. */
+/** The environment is invalid. `faults` lists all faults and contains no values, which may be secret. */
 export class InvalidConfiguration extends Error {
   constructor(readonly faults: string[]) {
     super(`The environment is not usable:\n${faults.map(fault => `  ${fault}`).join('\n')}`)
   }
 }
 
-/** Reads the configuration from an environment and the files that it names. Empty variables count as absent. Throws `InvalidConfiguration`. */
+/** Reads the configuration from the environment and the files that it names. Empty variables count as absent. Throws `InvalidConfiguration`. */
 export function readConfig(env: Environment): Config {
   const groups = Object.entries(SETTINGS.properties).map(([group, { properties }]) => {
     const values = Object.entries<TSchema>(properties).map(([name, schema]) => [
@@ -113,7 +113,7 @@ export function readConfig(env: Environment): Config {
   return config
 }
 
-/** The value of a variable. A text of another form stays as it is, and is refused by the schema. */
+/** The value of a variable. Malformed text is returned unchanged, and the schema refuses it. */
 function settingValue({ type, default: byDefault }: TSchema, text = ''): unknown {
   if (text === '') return byDefault
   if (type === 'integer' && /^\d{1,15}$/.test(text)) return Number(text)
@@ -133,7 +133,7 @@ function secretFaults({ secrets: { keys, keysFile } }: Config): string[] {
   }
 }
 
-/** Faults of the database's settings. Sets the address that a file holds. */
+/** Faults of the database settings. Also fills in the URL from the file that DATABASE_URL_FILE names. */
 function databaseFaults({ database }: Config, env: Environment): string[] {
   const { url, urlFile } = database
   // A missing or misspelt DATABASE_URL must not start an empty demo database.
@@ -143,32 +143,32 @@ function databaseFaults({ database }: Config, env: Environment): string[] {
   try {
     if (urlFile !== undefined) database.url = readFileSync(urlFile, 'utf8').trim()
   } catch (error) {
-    // A system error ends with the path, which may be the secret itself by mistake.
+    // The message ends with the path, which may be the secret itself if it was set by mistake.
     return [`DATABASE_URL_FILE: the file cannot be read (${(error as Error).message.split(', ', 1)[0]})`]
   }
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
   return parsed?.ok === false ? parsed.faults.map(fault => `DATABASE_URL: ${fault}`) : []
 }
 
-/** Warnings about accepted settings, as sentences for the log without values. */
+/** Warnings about accepted settings, as sentences for the log. They contain no values. */
 export function settingWarnings(env: Environment, { database }: Config): string[] {
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
   const ofUrl = parsed?.ok ? parsed.warnings : []
   return [...misspeltWarning(env), ...ofUrl.map(warning => `DATABASE_URL ${warning}`)]
 }
 
-/** A sentence with the misspelt variables of this environment; empty if there are none. */
+/** A sentence that lists the misspelt variables; empty if there are none. */
 export function misspeltWarning(env: Environment): string[] {
   const misspelt = misspeltSettings(env)
   return misspelt.length > 0 ? [`unknown variables are ignored: ${misspelt.join('; ')}`] : []
 }
 
-/** Variables that resemble a setting, or are its beginning: `RATE_LIMIT: did you mean 'RATE_LIMIT_PER_MINUTE'?`. */
+/** Variables that resemble a setting's name or its first words: `RATE_LIMIT: did you mean 'RATE_LIMIT_PER_MINUTE'?`. */
 export function misspeltSettings(env: Environment): string[] {
   const names = describeSettings().map(({ name }) => name)
   return Object.keys(env).flatMap(name => {
     if (names.includes(name)) return []
-    // Variables of other programs with short names could be as similar.
+    // Short names of other programs' variables could be as similar.
     const near = suggestion(name, names, name.length < 8 ? 1 : 2)
     const longer = name.includes('_') && names.find(one => one.startsWith(`${name.toUpperCase()}_`))
     const meant = near === '' && longer ? `: did you mean '${longer}'?` : near

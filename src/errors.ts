@@ -1,6 +1,6 @@
-/** The errors of requests. Messages are for clients: they contain no SQL, path or secret. `http/error-handler.ts` answers them. */
+/** The errors of requests. Messages are for clients and contain no SQL, path or secret. `http/error-handler.ts` renders them. */
 
-/** Every `error_code` with its status; 422 has none (DECISIONS section 2). */
+/** The status of every `error_code`. A 422 has no code (DECISIONS section 2). */
 export const ERROR_CODES = {
   BUILTIN_READ_ONLY: 400,
   BAD_REQUEST: 400,
@@ -46,7 +46,7 @@ export interface Fault {
   type: string
 }
 
-/** The content of a request breaks rules. `faults` has all faults of the first check that failed, `extra` JSON texts of further members. */
+/** The content of a request is invalid. `faults` lists all faults of the first check that failed; `extra` has further members as JSON texts. */
 export class InvalidRequest extends Error {
   constructor(
     readonly faults: Fault[],
@@ -56,7 +56,7 @@ export class InvalidRequest extends Error {
   }
 }
 
-/** A mask that matches no stored secret. It may belong to the older state that `If-Match` names. */
+/** A mask matches no stored secret. It may come from an older state, namely the one that `If-Match` names. */
 export class UnknownRedaction extends InvalidRequest {}
 
 interface RefusalOptions extends ErrorOptions {
@@ -81,7 +81,7 @@ export class Refused extends Error {
   }
 }
 
-/** A fault of this program or of the database, with what became of the change. */
+/** A fault of this program or of the database, with the outcome of the update. */
 export class Failed extends Refused {
   constructor(outcome: Outcome | undefined, cause: unknown) {
     const message = 'Something went wrong here. The log has the cause under this request id.'
@@ -99,7 +99,7 @@ export class NotAuthenticated extends Refused {
   }
 }
 
-/** The connection closed before the request began. Only the log shows this error. */
+/** The connection closed before the request began. The error appears only in the log. */
 export class ClientGone extends Refused {
   constructor() {
     super('BAD_REQUEST', 'The connection was closed before the answer.')
@@ -114,7 +114,7 @@ export class Forbidden extends Refused {
   }
 }
 
-/** The resource does not exist or is hidden from the caller. Both answers are equal, so that hidden ones are not revealed. */
+/** The resource does not exist or is hidden from the caller. Both get the same answer, which does not reveal hidden resources. */
 export class ResourceNotFound extends Refused {
   constructor(kind: 'persona' | 'tool' | 'proposal') {
     if (kind === 'persona') super('PERSONA_NOT_FOUND', 'No agent with this id.')
@@ -122,7 +122,7 @@ export class ResourceNotFound extends Refused {
   }
 }
 
-/** The answer would exceed the size limit because of what is stored, not because of the request. */
+/** The answer would exceed the size limit because of the stored state, not because of the request. */
 export class SnapshotTooLarge extends Refused {
   constructor(bytes: number, bytesMax: number) {
     const found = `Its tools take ${bytes} bytes, more than the ${bytesMax} of one answer`
@@ -131,7 +131,7 @@ export class SnapshotTooLarge extends Refused {
   }
 }
 
-/** The sentence of each reason of a 412. */
+/** The sentence for each reason of a 412. */
 export const STALE = {
   changed: 'The stored state is not the one that If-Match names. Read the current state and apply the change to it.',
   unknown_tag:
@@ -148,7 +148,7 @@ export interface FieldChange {
   at: string
 }
 
-/** A precondition failed. `changed` is null if the changes since are not known, or not kept. */
+/** A precondition failed. `changed` is null if the changes since then are unknown or were pruned. */
 export class PreconditionFailed extends Refused {
   constructor(reason: keyof typeof STALE, currentTag: string | null, changed: FieldChange[] | null = null) {
     super('PRECONDITION_FAILED', STALE[reason], { extra: { reason, current_etag: currentTag, changed } })
@@ -162,7 +162,7 @@ export class IdempotencyKeyInUse extends Refused {
   }
 }
 
-/** The version existed, but its content is not stored any more. */
+/** The version existed, but its content is no longer stored. */
 export class VersionGone extends Refused {
   constructor(reason: 'pruned' | 'deleted', message: string) {
     super('VERSION_GONE', message, { extra: { reason } })
@@ -171,10 +171,10 @@ export class VersionGone extends Refused {
 
 export const QUOTA_WINDOW_S = 60
 
-/** `token-requests` limits concurrent use, `token-waiting` requests that wait for changes, `token` requests within a window. */
+/** `token-requests` limits concurrent requests, `token-waiting` requests that wait for changes, and `token` requests in a time window. */
 export type Limit = 'token' | 'token-requests' | 'token-waiting'
 
-/** The headers of a limit, as in draft-ietf-httpapi-ratelimit-headers since version 8. `resetS`: seconds until more is available. */
+/** The headers of a limit, as in draft-ietf-httpapi-ratelimit-headers since version 8. `resetS`: seconds until the quota is restored. */
 export function rateLimitHeaders(limit: Limit, quota: number, remaining: number, resetS: number) {
   const unit = limit === 'token' ? `w=${QUOTA_WINDOW_S}` : 'qu="concurrent-requests"'
   return {
@@ -183,7 +183,7 @@ export function rateLimitHeaders(limit: Limit, quota: number, remaining: number,
   }
 }
 
-/** The caller's token has used all of a limit. */
+/** The caller's token has reached a limit. */
 export class RateLimited extends Refused {
   constructor(
     readonly limit: Limit,
@@ -201,7 +201,7 @@ export class RateLimited extends Refused {
   }
 }
 
-/** Seconds after which a client may retry a 503. `TRY_AGAIN` is the same as a sentence. */
+/** Seconds after which a client may retry a 503. `TRY_AGAIN` is the sentence for it. */
 const RETRY_AFTER_S = 1
 const RETRY_AFTER = { 'retry-after': String(RETRY_AFTER_S) }
 export const TRY_AGAIN = `Try again in ${RETRY_AFTER_S} s.`
@@ -219,15 +219,15 @@ export const UNAVAILABLE_REASONS = [
 ] as const
 export type UnavailableReason = (typeof UNAVAILABLE_REASONS)[number]
 
-/** Whether the service can serve. `detail` has cause and remedy. */
+/** Whether the service can serve requests. `detail` names the cause and the remedy. */
 export type Readiness = { status: 'ready' } | { status: 'unavailable'; reason: UnavailableReason; detail: string }
 
-/** The outcome of an update whose commit was not confirmed, or that was not answered. */
+/** The outcome of an update whose commit was not confirmed, or whose answer was not sent. */
 export type Outcome = 'applied' | 'not_applied' | 'unknown'
 
-/** The service cannot serve this request now. `outcome` is that of the update, if it is one. */
+/** The service cannot serve this request now. `outcome` is set if the request is an update. */
 export class Unavailable extends Refused {
-  /** True if the request's `Idempotency-Key`, if any, was looked up and no update was stored with it. */
+  /** True if a lookup has shown that no update is stored with the request's `Idempotency-Key`. */
   isKeyLookedUp = false
 
   constructor(

@@ -15,7 +15,7 @@ import { unavailableFor } from './updates/unavailable.js'
 /** The pause between attempts to reach the database. */
 const RETRY_MS = 500
 
-/** A database that is silent for longer counts as not ready. */
+/** A database that does not answer within this time counts as not ready. */
 const PROBE_TIMEOUT_MS = 2_000
 
 const STARTING = unavailable('database_unreachable', 'The service is starting and has not reached its database yet.')
@@ -32,7 +32,7 @@ export interface StartupOptions {
   log: Logger
 }
 
-/** Decides whether this process can serve: waits for the database, checks or migrates the schema, and answers probes. */
+/** Decides whether this process can serve requests: waits for the database, checks or migrates the schema, and answers probes. */
 export class Lifecycle {
   /** True after `drain`: the process is shutting down. */
   isDraining = false
@@ -49,8 +49,8 @@ export class Lifecycle {
   }
 
   /**
-   * Tries until the database is reachable and the schema fits; false once the service drains. Throws `KeyRingMissing` and `ServerUnfit`,
-   * which waiting cannot resolve.
+   * Retries until the database is reachable and the schema fits; returns false once the service drains. Throws `KeyRingMissing` and
+   * `ServerUnfit`, because waiting cannot resolve them.
    */
   async start(): Promise<boolean> {
     while (!this.isDraining) {
@@ -66,7 +66,7 @@ export class Lifecycle {
     return this.isDraining ? DRAINING : this.#state
   }
 
-  /** Checks whether requests can be answered now. Never throws. Concurrent probes share one check and its connection. */
+  /** Checks whether requests can be answered now. Never throws. Concurrent probes share one check and one connection. */
   async readiness(): Promise<Readiness> {
     if (this.isDraining || !this.#hasStarted) return this.current()
     this.#probing ??= this.#check(() => this.#probe()).finally(() => {
@@ -107,7 +107,7 @@ export class Lifecycle {
     return schema
   }
 
-  /** A schema that moves on to what this program cannot use stops requests, until a later probe finds it usable. */
+  /** If another process migrates the schema to a version that this program cannot use, requests are refused until a later probe finds a usable one. */
   async #probe(): Promise<Readiness> {
     this.#state = await this.#schema()
     return this.#state
@@ -125,7 +125,7 @@ export class Lifecycle {
     return unavailable('schema_ahead', advice)
   }
 
-  /** Why the database cannot be used, with the remedy. `error` is undefined if it is silent. */
+  /** Why the database cannot be used, with a remedy. `error` is undefined if the database does not answer. */
   #whyNot(error: unknown): Readiness {
     if (error instanceof ServerUnfit)
       return unavailable('database_unreachable', `The database cannot be used: ${error.message}.`)
@@ -138,7 +138,7 @@ export class Lifecycle {
     return unavailable('database_unreachable', `The database ${fault}: ${advice}.`)
   }
 
-  /** Logs a readiness that differs from the last logged one. */
+  /** Logs the readiness if it differs from the one logged last. */
   #note(found: Readiness, error?: unknown): Readiness {
     if (this.isDraining || JSON.stringify(found) === JSON.stringify(this.#logged)) return found
     this.#logged = found

@@ -23,14 +23,14 @@ import { pruneContents, pruneHistory } from './updates/prune.js'
 import { unavailableFor } from './updates/unavailable.js'
 import { VERSION } from './version.js'
 
-/** Pruning starts after the first requests, which run code that is not compiled yet. */
+/** The first requests run slowly because their code is not compiled yet, so pruning waits for them. */
 const FIRST_PRUNE_MS = 2_000
 const PRUNE_INTERVAL_MS = 3_600_000
 const PRUNE_GROWING_INTERVAL_MS = 60_000
-/** Agents and tools that changed this lately are pruned between two full runs. */
+/** Between full runs, only agents and tools that changed this recently are pruned. */
 const GROWING_MINUTES = 2
 
-/** Starts the process. The port opens before the database is reachable: until then every operation answers 503 with the reason. */
+/** Starts the process. The port opens before the database is reachable; until then, every operation answers 503 with the reason. */
 async function main(): Promise<void> {
   const config = readConfig(process.env)
   const ring = configuredKeyRing(config)
@@ -53,8 +53,8 @@ async function main(): Promise<void> {
   closeOnSignal(app, service, opened, config, log)
   const { host, port, metricsPort } = config.server
   if (metricsPort !== undefined) {
-    const shown = (await listenForMetrics(metrics, service, { host, port: metricsPort })).unref() // delays no shutdown
-    log.info(shown.address() as AddressInfo, 'the metrics are listening') // it listens on TCP
+    const shown = (await listenForMetrics(metrics, service, { host, port: metricsPort })).unref() // does not delay a shutdown
+    log.info(shown.address() as AddressInfo, 'the metrics are listening') // a TCP address
   }
   await app.listen({ host, port })
   log.info({ database: opened.description, version: VERSION }, 'listening')
@@ -68,7 +68,7 @@ async function main(): Promise<void> {
   }
 }
 
-/** Prunes history beyond the retention in the background. Several instances may do it at once. */
+/** Prunes history beyond the retention period in the background. Several instances may do so concurrently. */
 function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Config, log: Logger): void {
   const logged = (work: () => Promise<object>) => async () => {
     try {
@@ -80,12 +80,12 @@ function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Confi
   }
   const prune = logged(() => pruneHistory(db, history))
   const pruneLately = logged(async () => ({ differences: await pruneContents(db, history, GROWING_MINUTES) }))
-  setTimeout(prune, FIRST_PRUNE_MS).unref() // also for processes that run for less than an hour
+  setTimeout(prune, FIRST_PRUNE_MS).unref() // runs once also in processes that live less than an hour
   setInterval(prune, PRUNE_INTERVAL_MS).unref() // `unref`: does not delay a shutdown
   setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()
 }
 
-/** Shuts the service down at the first signal. Further ones are ignored, because npm forwards those that the process gets as well. */
+/** Shuts the service down at the first signal. Further signals are ignored, because npm forwards signals that the process also receives directly. */
 function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config, log: Logger) {
   const { shutdownTimeoutMs, drainDelayMs } = config.server
   let signal: NodeJS.Signals | undefined
@@ -98,7 +98,7 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
     if (err) log.fatal({ err }, 'an error nobody caught; shutting down')
     else log.info({ signal }, 'shutting down')
     service.drain()
-    // A load balancer needs a moment to notice the failing probe. Until then its requests are answered.
+    // A load balancer needs a moment to notice the failing probe. Requests are still answered until then.
     if (signal === 'SIGTERM' || signal === 'SIGHUP') await sleep(drainDelayMs)
     await app.close()
     await opened.close()
@@ -113,19 +113,19 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
   }
 }
 
-/** The time for the last answers and database connections to end, after the shutdown timeout. */
+/** The extra time for the last answers and database connections to end after the shutdown timeout. */
 const END_MS = 2 * LAST_ANSWERS_MS
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] satisfies NodeJS.Signals[]
 
-/** Signals of faults in the process itself. A listener would repeat the faulty instruction for ever. */
+/** Signals of faults in the process itself. With a listener, the faulty instruction would repeat for ever. */
 const FAULT_SIGNALS = ['SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGSEGV'] satisfies NodeJS.Signals[]
 
-/** Prints the address and how to make the first call, to standard error, because standard output may be a log of JSON lines. */
+/** Prints the address and an example of a first call. It uses standard error, because standard output may be a log of JSON lines. */
 async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config) {
-  const { port } = app.server.address() as AddressInfo // it listens on TCP
+  const { port } = app.server.address() as AddressInfo // a TCP address
   const { host } = config.server
-  const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // a wildcard address cannot be called
+  const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // clients cannot connect to a wildcard address
   const base = `http://${reached.includes(':') ? `[${reached}]` : reached}:${port}`
   const wantsDemo = opened.isEmbedded && config.database.demo
   // Imported on demand, because it loads the parsers of organisation files.
@@ -152,7 +152,7 @@ function demoText(token: string, base: string): string {
 `
 }
 
-/** The message and exit status of a failed start. Only unexpected errors show a stack. */
+/** The message and exit status of a failed start. Only unexpected errors include a stack trace. */
 function explain(error: unknown): { message: string; code: number } {
   if (!(error instanceof Error)) return { message: String(error), code: EXIT.error }
   const settings = [InvalidConfiguration, KeyRingMissing, ServerUnfit, EmbeddedUnavailable]

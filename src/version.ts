@@ -3,5 +3,5 @@ import { readFileSync } from 'node:fs'
 /** The version in the package.json above the compiled files. */
 export const VERSION: string = (() => {
   const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8')
-  return (JSON.parse(text) as { version: string }).version // the package's own file
+  return (JSON.parse(text) as { version: string }).version
 })()

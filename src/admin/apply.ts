@@ -22,28 +22,27 @@ import { keepingAdministrator } from './people.js'
 import { InvalidDocument } from './refusal.js'
 
 export interface ApplyOptions extends ToolSurroundings {
-  /** Only decide; store nothing. */
+  /** Return the outcomes without storing anything. */
   plan?: boolean
-  /** In the lists that the document has, remove rows without an entry. */
+  /** Remove rows without an entry, from the lists that the document contains. */
   prune?: boolean
   actor?: Actor
 }
 
-/** The result of applying a document. `planned`: nothing was stored. */
+/** The result of applying a document. If `planned`, nothing was stored. */
 export interface ApplyReport {
   planned: boolean
   outcomes: Outcome[]
 }
 
-/** Serializes documents: two at once could both create the same row. */
+/** Serializes documents, because two at the same time could both create the same row. */
 const APPLY_LOCK = 7_153_002
 
 /**
- * Makes the database match an organisation document, in one transaction: rows are found by id, or by name where the entry names the owner;
- * they are created if missing, and updated where a field of the document differs. Applying it again changes nothing. A plan is the same
- * transaction, rolled back. Each changed agent or tool gets a version and an audit row.
- *
- * Throws, with nothing stored, `InvalidDocument` with the faults of the first stage that fails, or `Refusal` if a row changed meanwhile or no administrator would remain.
+ * Makes the database match an organisation document, in one transaction. Missing rows are created, and rows with different fields are updated.
+ * Rows are found by id, or by name together with the owner. Each changed agent or tool gets a version and an audit row. A plan runs in the same
+ * way and is rolled back. If nothing can be stored, throws `InvalidDocument` with the faults of the first stage that fails, or `Refusal` if a
+ * row changed meanwhile or no administrator would remain.
  */
 export async function applyOrganisation(
   database: Pick<Database, 'db'>,
@@ -78,7 +77,7 @@ export async function applyOrganisation(
   })
 }
 
-/** Waits without limit until no other document is being applied. The lock ends with the transaction. */
+/** Waits without a time limit until no other document is being applied. The lock ends with the transaction. */
 export async function lockApplies(trx: Transaction<Tables>): Promise<void> {
   await sql`set local lock_timeout = 0`.execute(trx)
   await sql`select pg_advisory_xact_lock(${sql.lit(APPLY_LOCK)})`.execute(trx)
@@ -95,9 +94,9 @@ export function changesSomething({ created, changed, removed }: ReturnType<typeo
   return created + changed + removed > 0
 }
 
-/** Checks the shape of a document: types, limits and unknown names. Throws `InvalidDocument` with all faults. */
+/** Checks the types, limits and field names of a document. Throws `InvalidDocument` with all faults. */
 function checkedDocument(document: unknown): OrganisationDocument {
-  // An unknown name is a fault, because a mistyped field would silently change nothing.
+  // Unknown names are faults, because a misspelt field would silently have no effect.
   const unknown = unknownFields(OrganisationDocument, document)
   const faults = [
     ...collectFaults(OrganisationDocument, document, []),
@@ -108,8 +107,8 @@ function checkedDocument(document: unknown): OrganisationDocument {
 }
 
 /**
- * Removes rows without an entry, in the lists that the document has. Agents are marked as deleted, as the service does. Users are
- * deactivated, because the audit trail and their resources refer to them. Other rows are removed unless a remaining row refers to them.
+ * Removes rows without an entry, from the lists that the document contains. Agents are only marked as deleted, and users deactivated, because
+ * other data refers to them. Other rows are kept if a remaining row refers to them.
  */
 async function pruned(
   trx: Transaction<Tables>,
@@ -117,7 +116,7 @@ async function pruned(
   document: OrganisationDocument,
   actor: Actor,
 ): Promise<Outcome[]> {
-  // Rows are removed before those that they refer to.
+  // Lists are processed in reverse, so that rows are removed before the rows that they refer to.
   const lists = SECTIONS.filter(section => document[section] !== undefined).reverse()
   const outcomes = lists.flatMap(section =>
     catalogue.unnamed(section).map(({ id, name }): Outcome => ({ section, id, name, action: 'removed', fields: [] })),
@@ -137,7 +136,7 @@ async function pruned(
   return outcomes
 }
 
-/** Removes one row with its dependent rows. An agent is marked as deleted, a user is deactivated. Returns notes for the operator. */
+/** Removes one row with its dependent rows; an agent is marked as deleted, and a user deactivated. Returns notes for the operator. */
 export async function removeRow(
   trx: Transaction<Tables>,
   section: SectionName,

@@ -7,34 +7,34 @@ import { ACTION } from '../updates/history.js'
 /** The values of `--kind`. */
 export const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
 
-/** Selects rows and events of the audit trail. Times are ISO 8601. */
+/** Filters for rows and events of the audit trail. Times are ISO 8601. */
 export interface AuditFilter {
   kind?: (typeof LISTED_KINDS)[number]
-  /** An id, or the email of the person concerned. */
+  /** The id of a resource, or the email of the affected person. */
   subject?: string
   since?: string
   until?: string
   limit?: number
 }
 
-/** An audit row of an agent or tool, or an access event. Fields that it does not have are null. */
+/** An audit row of an agent or tool, or an access event. Fields that do not apply are null. */
 export interface ListedChange {
   at: string
   kind: string
   subject: string
   version: number | null
   action: string
-  /** The email of the person that an event concerns. */
+  /** The email of the person affected by an access event. */
   person: string | null
   actor: string
   token_id: number | null
   request_id: string
   client_address: string
   command: string | null
-  /** The state of access after the event, or its details. */
+  /** The access rights after the event, or details of the event. */
   detail: unknown
   fields: string[] | null
-  /** The values of the fields before and after; null if they were pruned. */
+  /** The old and new values of the fields; null if they were pruned. */
   difference: Record<string, { from: unknown; to: unknown }> | null
   hash: string | null
 }

@@ -3,7 +3,7 @@ import type { ResourceKind, Tables } from '../db/tables.js'
 import { auditHash } from '../updates/audit.js'
 import { inOneSnapshot } from '../updates/read.js'
 
-/** A fault in the audit trail. `version` is the first affected row's; 0 for a definition. */
+/** A fault in the audit trail. `version` belongs to the first affected row; it is 0 for a definition. */
 export interface AuditFinding {
   kind: ResourceKind | 'tool_definition'
   subject: string
@@ -13,17 +13,17 @@ export interface AuditFinding {
 }
 
 export interface AuditVerification {
-  /** Verified chains of agents and tools, and their rows. */
+  /** The number of chains verified, one for each agent and tool, and of their rows. */
   chains: number
   rows: number
-  /** The rows from versions before 3.0, which have no hash of this chain. */
+  /** The number of rows from versions before 3.0. They are not part of a chain. */
   unchained_rows: number
-  /** The time of the oldest row that is verified; null without one. */
+  /** The time of the oldest verified row; null if there is none. */
   since: string | null
   findings: AuditFinding[]
 }
 
-/** Recomputes the chain of every agent and tool in one database snapshot. Reports rows that were edited, deleted or reordered. */
+/** Recomputes the hash chain of every agent and tool in one database snapshot, and reports rows that were edited, deleted or reordered. */
 export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification> {
   const verify = async (trx: Transaction<Tables>) => {
     const result: AuditVerification = { chains: 0, rows: 0, unchained_rows: 0, since: null, findings: [] }
@@ -31,14 +31,14 @@ export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification
     result.findings.push(...(await definitionFindings(trx)))
     return result
   }
-  return await (db.isTransaction ? verify(db as Transaction<Tables>) : inOneSnapshot({ db }, verify)) // `isTransaction` is true
+  return await (db.isTransaction ? verify(db as Transaction<Tables>) : inOneSnapshot({ db }, verify))
 }
 
-/** One audit row, null if the resource has none, and the ends of the chain that the resource names. Hashes are hex. */
+/** One audit row (null if the resource has none), and the hashes at both ends of the resource's chain, in hex. */
 interface Row {
   id: number
   version: number | null
-  /** Null for a removed resource. */
+  /** Null if the resource was removed. */
   head: string | null
   anchor: string | null
   version_after: number | null
@@ -52,7 +52,7 @@ interface Row {
 
 const ROWS_AT_ONCE = 500
 
-/** Reads the rows of a query without parameters by a cursor. */
+/** Reads the rows of a query through a cursor. The query must have no parameters. */
 async function* scan(trx: Transaction<Tables>, query: RawBuilder<Row>): AsyncGenerator<Row> {
   await sql`declare audit_rows no scroll cursor for ${query}`.execute(trx)
   for (;;) {
@@ -100,7 +100,7 @@ async function verifyChains(trx: Transaction<Tables>, kind: ResourceKind, result
 
 type Note = (version: number, problem: AuditFinding['problem'], msg: string) => void
 
-/** Verifies a row, and its link to the one before it or to the anchor. */
+/** Verifies the hash of a row, and its link to the previous row or to the anchor. */
 function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   const version = row.version_after ?? 0
   const missing = before !== undefined && row.version_before !== before.version_after
@@ -118,7 +118,7 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   else note(version, 'reordered', 'the row does not follow the one before it: one of the two was replaced or moved')
 }
 
-/** Verifies that a chain ends where its resource says. */
+/** Verifies that the chain ends with the hash that its resource stores. */
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
     if (!is_removal) note(version_after ?? 0, 'resource_missing', 'it is gone, and no row says that it was removed')
@@ -129,7 +129,7 @@ function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: R
   }
 }
 
-/** Each definition is stored under the SHA-256 of its text. */
+/** Verifies that each definition is stored under the SHA-256 of its text. */
 async function definitionFindings(trx: Transaction<Tables>): Promise<AuditFinding[]> {
   const { rows } = await sql<{ subject: string }>`
     select encode(hash, 'hex') as subject from tool_definition

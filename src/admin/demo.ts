@@ -5,10 +5,10 @@ import { applyOrganisation } from './apply.js'
 import { readSource } from './source.js'
 import { createToken } from './tokens.js'
 
-/** The demo organisation of `fixtures/`, as a document for `applyOrganisation`. Each entry has an explicit id, because the examples refer to it. */
+/** The demo organisation from `fixtures/` as a document for `applyOrganisation`. Each entry gets an explicit id, because the examples refer to it. */
 export function demoOrganisation(): unknown {
   const path = fileURLToPath(new URL('../../../fixtures/organisation.yaml', import.meta.url))
-  const { version, ...lists } = readSource(path).value as { version: number } & Record<string, object[]> // the package's own file
+  const { version, ...lists } = readSource(path).value as { version: number } & Record<string, object[]> // a file of this package
   const idOf = (list: string, number: number) =>
     list === 'users' ? `d0000000-0000-4000-8000-${String(number).padStart(12, '0')}` : number
   const withIds = Object.entries(lists).map(([list, entries]) => {
@@ -17,7 +17,7 @@ export function demoOrganisation(): unknown {
   return { version, ...Object.fromEntries(withIds) }
 }
 
-/** Loads the demo organisation into an empty database. Returns a token of its administrator, valid for 90 days; null if the database is not empty. */
+/** Loads the demo organisation into an empty database and returns a token of its administrator, valid for 90 days. Returns null if the database is not empty. */
 export async function loadDemo(database: Database, ring: KeyRing): Promise<string | null> {
   const user = await database.db.selectFrom('user_account').select('id').limit(1).executeTakeFirst()
   if (user !== undefined) return null

@@ -9,14 +9,14 @@ import type { AnyColumnField } from '../updates/field-table.js'
 import { enumeration, flag, freeForm, list, nullable, text, uuid } from '../validation/vocabulary.js'
 
 /*
- * The organisation document, which `agentctl apply` reads and `agentctl export` writes. Texts have the limits of the API. In an entry for
- * an existing row, absent fields stay unchanged; an entry with an id needs no name.
+ * The organisation document, which `agentctl apply` reads and `agentctl export` writes. Texts have the same limits as in the API. If an entry
+ * matches an existing row, absent fields stay unchanged. An entry with an id needs no name.
  */
 
-/** A reference to another entry: a name (of a user the email, of a file the id), an id, or an object with an id. */
+/** A reference to another entry: its name (a user's email, a file's id), its id, or an object with its id. */
 const reference = () => Type.Unknown()
 const optional = Type.Optional
-/** New ids continue after the largest one, so it must not be near the end of its sequence. */
+/** Sequences continue after the largest id, so an id must leave enough numbers after it. */
 const id = () => optional(Type.Integer({ minimum: 1, maximum: INT4_MAX - 1_000_000 }))
 const name = () => text({ minLength: 1, maxLength: 255 })
 const named = () => ({ id: id(), name: optional(name()) })
@@ -67,7 +67,7 @@ const UserFile = Type.Object({
   owner: reference(),
 })
 
-/** A header without a value keeps the stored one. */
+/** A header without a value keeps its stored value. */
 const HeaderEntry = Type.Object({ key: Header.properties.key, value: optional(Header.properties.value) })
 
 const Tool = Type.Object({
@@ -90,7 +90,7 @@ const Tool = Type.Object({
 
 const level = () => optional(enumeration(['viewer', 'editor']))
 
-/** The columns of an agent: optional, and nullable if the column is. */
+/** The columns of an agent. All are optional, and nullable if the column is. */
 const agentColumns = Object.fromEntries(
   COLUMNS.flatMap(([name, { request, document = request, nullable: mayBeNull }]: readonly [string, AnyColumnField]) => {
     if (document === undefined) return []

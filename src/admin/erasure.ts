@@ -9,7 +9,7 @@ import { operatorActor } from './operator.js'
 import { isErased, keepingAdministrator, nameOfErased } from './people.js'
 import { Refusal } from './refusal.js'
 
-/** Returns the person with this current email or id, and the number of audit rows with their address. Throws `Refusal` if nothing is stored. */
+/** Finds a person by current email or id, with the number of audit rows that contain their address. Throws `Refusal` if there are no data about them. */
 async function findPerson(db: Kysely<Tables>, named: string) {
   const uuid = canonicalUuid(named) ?? null
   const { rows } = await sql<{ id: string; email: string }>`
@@ -28,9 +28,9 @@ async function findPerson(db: Kysely<Tables>, named: string) {
 }
 
 /**
- * Erases a person: deactivates the account, and removes its email, and the addresses from its audit rows. The chains still verify, because
- * they cover neither. If the account is gone already, `email` is the id. A plan is the same transaction, rolled back. Throws `Refusal`, also
- * if no administrator would remain.
+ * Erases a person: deactivates the account, and removes its email, and the client addresses in its audit rows. The audit chains still verify,
+ * because they cover neither. If the account no longer exists, `email` is the id. A plan runs in the same way and is rolled back. Throws
+ * `Refusal`, also if no administrator would remain.
  */
 export async function eraseUser(
   db: Kysely<Tables>,
@@ -39,9 +39,9 @@ export async function eraseUser(
 ) {
   const person = await findPerson(db, named)
   await inTransaction({ db }, { rollback: plan }, async trx => {
-    // A document that is being applied could restore the email.
+    // A document that is applied at the same time could restore the email.
     await lockApplies(trx)
-    // Waits for running changes; blocks new ones until this transaction ends.
+    // Waits for running changes and blocks new ones until this transaction ends.
     await sql`lock table audit in share row exclusive mode`.execute(trx)
     await keepingAdministrator(trx, () => shutAccount(trx, person.id, actor))
     await sql`update audit set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)

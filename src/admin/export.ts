@@ -8,11 +8,11 @@ import { RECORD_SECTIONS, readSection } from './apply/records.js'
 import { entryInWords, type Refer, readReferences } from './apply/words.js'
 
 /**
- * Exports the organisation as a document that `apply` accepts without changes: rows with ids, references by name or email, and headers
- * without their secret values. Tokens, history and versions are left out.
+ * Exports the organisation as a document: rows with ids, references by name or email, and headers without their secret values. Applying it
+ * changes nothing. Tokens, history and versions are omitted.
  */
 export async function exportOrganisation(db: Kysely<Tables>): Promise<Record<string, unknown>> {
-  // One snapshot for all lists, so that no reference points to a missing row.
+  // Reads all lists in one snapshot, so that every reference has its row.
   return await inOneSnapshot({ db }, async trx => {
     const refer = await readReferences(trx)
     const document: Record<string, unknown> = { version: 1 }

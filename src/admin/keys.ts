@@ -10,7 +10,7 @@ import { operatorActor } from './operator.js'
 
 type StoredHeader = SealedSecret & HeaderPlace & { position: number; mask: Buffer }
 
-/** Reads sealed header values, of one tool or of all. */
+/** Reads the encrypted header values of one tool or of all tools. */
 export async function sealedHeaders(db: Kysely<Tables>, which: RawBuilder<unknown>): Promise<StoredHeader[]> {
   const { rows } = await sql<StoredHeader>`
     select position, name as "headerName", tool_id as "toolId", key_id as "keyId", nonce, ciphertext, mask
@@ -18,10 +18,7 @@ export async function sealedHeaders(db: Kysely<Tables>, which: RawBuilder<unknow
   return rows
 }
 
-/**
- * Decrypts every stored secret. Returns those that cannot be decrypted, and the keys of the ring and of stored secrets with the number of
- * their values.
- */
+/** Decrypts every stored secret. Returns those that cannot be decrypted, and the number of secrets for each key of the ring and each key in use. */
 export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
   const headers = await sealedHeaders(db, sql`true`)
   const counts = new Map([...ring.keys.keys()].map(id => [id, 0]))
@@ -38,8 +35,8 @@ export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
 }
 
 /**
- * Encrypts all stored secrets with the ring's first key, in one transaction per tool, while the service runs. It may be repeated. Tools
- * with a value that cannot be decrypted are left and listed. Throws `KeyRingMissing` if the first key does not decrypt what has its id.
+ * Encrypts all stored secrets with the ring's first key, in one transaction for each tool, while the service runs. It can be repeated. Tools with a secret that cannot be
+ * decrypted are skipped and listed. Throws `KeyRingMissing` if the first key is not the one that has encrypted secrets under its id.
  */
 export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor = operatorActor()) {
   await unusableKeys(db, ring)
@@ -59,7 +56,7 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
   return rotation
 }
 
-/** Encrypts the values of a tool that have other keys, and returns their number; undefined if one of them cannot be decrypted. */
+/** Encrypts the values of a tool that use other keys and returns their number. Returns undefined if one of them cannot be decrypted. */
 async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number | undefined> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
   const headers = await sealedHeaders(trx, sql`tool_id = ${toolId} and key_id <> ${ring.currentId}`)

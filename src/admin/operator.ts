@@ -3,8 +3,8 @@ import { hostname, userInfo } from 'node:os'
 import type { Actor } from '../updates/audit.js'
 
 /**
- * The operator as author in the audit trail: the system's user and host, and the command without its values, which may be secret or
- * personal. Each command has its own request id, which groups its changes.
+ * The operator as the author in the audit trail: the user and host of the operating system, and the command without values, which may be secret
+ * or personal. Each command has one request id, which groups its changes.
  */
 export function operatorActor(command: string | null = null): Actor {
   return {
@@ -20,6 +20,6 @@ function userName(): string {
   try {
     return userInfo().username
   } catch {
-    return `uid ${process.getuid?.()}` // a container may have no entry in the password file
+    return `uid ${process.getuid?.()}` // the password file of a container may lack an entry
   }
 }

@@ -37,7 +37,7 @@ export async function listUsers(db: Kysely<Tables>) {
     .execute()
 }
 
-/** The first active administrator by email, by their own permission or a group's; undefined without one. */
+/** The email of the first active administrator, in alphabetical order; undefined if there is none. Permissions may come from a group. */
 export async function firstAdministrator(db: Kysely<Tables>): Promise<string | undefined> {
   const { rows } = await sql<{ email: string }>`
     select u.email from user_account u
@@ -48,10 +48,10 @@ export async function firstAdministrator(db: Kysely<Tables>): Promise<string | u
   return rows[0]?.email
 }
 
-/** Locked by each transaction that may remove an administrator, because two at once could remove the last two. */
+/** The lock of every transaction that may remove an administrator, because two at the same time could remove the last two. */
 const ADMINISTRATORS_LOCK = 7_153_001
 
-/** Runs work that may change who is an administrator, in a transaction. Throws `Refusal`, with nothing changed, if it would remove the last one. */
+/** Runs work that may remove an administrator, in a transaction. Rolls back and throws `Refusal` if it would remove the last one. */
 export async function keepingAdministrator<T>(
   db: Kysely<Tables>,
   work: (trx: Transaction<Tables>) => Promise<T>,
@@ -69,7 +69,7 @@ export async function keepingAdministrator<T>(
   })
 }
 
-/** Deactivates a user with immediate effect. Returns false if they were inactive already. Throws `Refusal`. */
+/** Deactivates a user with immediate effect. Returns false if they were already inactive. Throws `Refusal`. */
 export async function deactivateUser(
   db: Kysely<Tables>,
   email: string,
@@ -90,17 +90,17 @@ export function isEmail(text: string): boolean {
   return text.length <= EMAIL_LENGTH_MAX && /^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u.test(text)
 }
 
-/** The email of an erased account. It is unique, and no valid address. */
+/** The email of an erased account. It is unique and not a valid address. */
 export function nameOfErased(id: string): string {
   return `erased-${id}@erased.invalid`
 }
 
-/** True for the account of an erased person, which stays inactive. */
+/** True if the person was erased. Their account stays inactive. */
 export function isErased({ id, email }: { id: string; email: string }): boolean {
   return email === nameOfErased(id)
 }
 
-/** The user with this email (in any case) or id, locked until the transaction ends. Throws `Refusal`. */
+/** Finds a user by id or email (in any case), and locks them until the transaction ends. Throws `Refusal`. */
 export async function lockUser(
   trx: Transaction<Tables>,
   named: string,

@@ -1,33 +1,33 @@
 import type { Fault } from '../errors.js'
 
-/** The exit statuses. Those from 64 on are from sysexits.h. */
+/** The exit statuses. Those from 64 upwards are defined in sysexits.h. */
 export const EXIT = {
   ok: 0,
-  /** Refused or failed; the message has the reason. */
+  /** Refused or failed; the message states the reason. */
   error: 1,
-  /** `--plan`: something would change. */
+  /** With `--plan`: applying would change something. */
   differs: 2,
   /** A check finished and found faults. */
   findings: 3,
   usage: 64,
   /** The database is unreachable or read-only. */
   unavailable: 69,
-  /** The change may be stored: check before a repetition. */
+  /** The change may be stored. Check before repeating it. */
   doubt: 75,
   configuration: 78,
 } as const
 
-/** The request cannot be carried out. The message tells the operator why. */
+/** The request cannot be carried out. The message explains why to the operator. */
 export class Refusal extends Error {}
 
-/** A document breaks rules. `faults` has all faults of the first check that failed. */
+/** A document is invalid. `faults` lists all faults of the first check that failed. */
 export class InvalidDocument extends Refusal {
   constructor(readonly faults: Fault[]) {
     super(`the document has ${counted(faults.length, 'fault')}`)
   }
 }
 
-/** A place in a document as text: `agents[3].tools[0]`. */
+/** A place in a document as text, for example `agents[3].tools[0]`. */
 export function placeText(loc: readonly (string | number)[]): string {
   const text = loc.map(step =>
     typeof step === 'number' ? `[${step}]` : /^[\w-]+$/.test(step) ? `.${step}` : `[${JSON.stringify(step)}]`,
@@ -35,7 +35,7 @@ export function placeText(loc: readonly (string | number)[]): string {
   return text.join('').replace(/^\./, '') || 'the document'
 }
 
-/** A count with its noun, given in the singular: `1 fault`, `2 faults`. */
+/** A count with its noun, for example `1 fault` or `2 faults`. */
 export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`
 }

@@ -8,22 +8,22 @@ import { Refusal } from './refusal.js'
 export interface Source {
   value: unknown
   isJson: boolean
-  /** The lines (from 1) of the values at these places, or of their nearest parents. */
+  /** The lines (from 1) of the values at these places. A missing value has the line of its nearest parent. */
   linesOf(locs: readonly Loc[]): number[]
 }
 
-/** Reads a JSON or YAML file. Throws `Refusal` if it is unreadable, not UTF-8, or neither. */
+/** Reads a JSON or YAML file. Throws `Refusal` if it cannot be read, is not UTF-8, or has another format. */
 export function readSource(path: string): Source {
   let bytes: Buffer
   try {
     bytes = readFileSync(path)
   } catch (error) {
-    throw new Refusal(`${path} cannot be read (${(error as NodeJS.ErrnoException).code})`) // the error of a system call
+    throw new Refusal(`${path} cannot be read (${(error as NodeJS.ErrnoException).code})`) // a system call failed
   }
   return parseSource(decoded(bytes, path))
 }
 
-/** `readSource` for an argument of the command line, where `-` is standard input. */
+/** Like `readSource`, for a command-line argument. `-` means standard input. */
 export async function readGivenSource(path: string): Promise<Source> {
   if (path !== '-') return readSource(path)
   return parseSource(decoded(await buffer(process.stdin), 'standard input'))
@@ -37,12 +37,12 @@ function decoded(bytes: Buffer, name: string): string {
   }
 }
 
-/** Warnings about parts that would be dropped. A secret that begins with "!" would be cut, for example. */
+/** Warnings that count as errors, because parts of the text would be lost. For example, a secret that begins with "!" would be cut. */
 const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIVE', 'BAD_COLLECTION_TYPE'])
 
 /**
- * Parses JSON, or YAML 1.2 with merge keys (`<<`). Throws `Refusal` with the line of each syntax fault. Messages never quote the text,
- * which may contain a secret.
+ * Parses JSON, or YAML 1.2 with merge keys (`<<`). Throws `Refusal` with the line of each syntax error. Messages never quote the text, which may
+ * contain a secret.
  */
 export function parseSource(text: string): Source {
   try {
@@ -52,7 +52,7 @@ export function parseSource(text: string): Source {
   }
   try {
     const found = parsed(text, true)
-    // Nested aliases can expand a few lines to gigabytes, so their number is limited.
+    // A few lines with nested aliases can expand to gigabytes, so the number of aliases is limited.
     return { value: found.document.toJS({ maxAliasCount: 100 }), isJson: false, linesOf: locs => linesIn(found, locs) }
   } catch (error) {
     if (error instanceof Refusal) throw error
@@ -94,7 +94,7 @@ function linesIn({ document, counter }: Parsed, locs: readonly Loc[]): number[] 
       const isStep = ({ key }: Pair) => isScalar(key) && String(key.value) === String(step)
       const pair = isMap(node) ? node.items.find(isStep) : undefined
       node = isMap(node) ? pair?.value : node.get(step, true)
-      // The line of the key, because the value may begin on a later one.
+      // Uses the line of the key, because the value may begin on a later line.
       const place = pair?.key ?? node
       if (isNode(place) && place.range) offset = place.range[0]
     }

@@ -1,15 +1,15 @@
 /*
- * Escapes text for a terminal. Names, prompts and emails come from other people. A control character in them could forge a row, set the
- * window's title or reverse the text.
+ * Escapes text for a terminal. Names, prompts and emails come from other people, and control characters in them could forge a row, set the
+ * window's title or reverse text.
  */
 
-/** A cell of a table. Null and undefined are shown as a dash, a list with commas. */
+/** A cell of a table. Null and undefined appear as a dash, a list with commas. */
 export type Cell = string | number | readonly (string | number)[] | null | undefined
 
-/** Control characters (C0, C1, DEL), characters that change the direction of text, and separators that some terminals treat as a line end. */
+/** Control characters (C0, C1, DEL), characters that change the direction of text, and separators that some terminals treat as line ends. */
 const CONTROL = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu
 
-/** A text on one line, with each control character as JSON writes it: `\n`, `\u001b`. */
+/** Text on one line. Control characters are escaped as in JSON: `\n`, `\u001b`. */
 export function harmless(text: string): string {
   return text.replace(CONTROL, found => {
     const json = JSON.stringify(found).slice(1, -1)
@@ -17,7 +17,7 @@ export function harmless(text: string): string {
   })
 }
 
-/** The same for a text of several lines: newlines stay. */
+/** Like `harmless`, but keeps newlines. */
 export function harmlessLines(text: string): string {
   return text.split('\n').map(harmless).join('\n')
 }

@@ -12,12 +12,12 @@ const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
 
 export interface TokenRequest {
   email: string
-  /** Restrict the token to these scopes; empty: all rights of the user. */
+  /** The scopes of the token. Empty: it has all rights of its user. */
   scopes?: readonly Scope[]
-  /** Bind the token to these resources; empty: not bound. */
+  /** The resources that the token is bound to. Empty: it is not bound. */
   personaIds?: readonly number[]
   toolIds?: readonly number[]
-  /** Seconds until it expires; null for never. Default: 90 days. */
+  /** Seconds until the token expires; null: never. Default: 90 days. */
   expiresInS?: number | null
   requireIfMatch?: boolean
 }
@@ -29,14 +29,14 @@ export interface IssuedToken {
   expires_at: string | null
 }
 
-/** The kinds of tokens with these scopes. */
+/** The kind of token for each of these scopes, in order of precedence. */
 const RESTRICTED = [
   ['runtime', 'runtime'],
   ['read', 'read_only'],
   ['propose', 'proposals_only'],
 ] as const
 
-/** Creates a token for an active user, by email or id. Throws `Refusal` for any other. */
+/** Creates a token for an active user, found by email or id. Throws `Refusal` if there is none. */
 export async function createToken(
   db: Kysely<Tables>,
   request: TokenRequest,
@@ -68,7 +68,7 @@ function listOrNull<Item>(items: readonly Item[] = []): Item[] | null {
   return items.length === 0 ? null : [...new Set(items)]
 }
 
-/** The tokens of all users or of one, without secrets. `digest` is the value that the log has for an unknown token. */
+/** The tokens of one user or of all users, without secrets. `digest` is the value that the log shows for a token. */
 export async function listTokens(db: Kysely<Tables>, email: string | null = null) {
   return await db
     .selectFrom('token as t')
@@ -81,7 +81,7 @@ export async function listTokens(db: Kysely<Tables>, email: string | null = null
     .execute()
 }
 
-/** Revokes a token with immediate effect. Returns false if it was revoked before. Throws `Refusal`. */
+/** Revokes a token with immediate effect. Returns false if it was already revoked. Throws `Refusal`. */
 export async function revokeToken(db: Kysely<Tables>, id: number, actor: Actor = operatorActor()): Promise<boolean> {
   return await joined(db, async trx => {
     const token = await trx.selectFrom('token').select('revoked_at').where('id', '=', id).forUpdate().executeTakeFirst()

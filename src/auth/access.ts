@@ -1,9 +1,9 @@
 import { type Expression, type SqlBool, sql } from 'kysely'
 import { anyOf, lit, on } from '../db/statements/queries.js'
 
-/* Rights on one agent or tool, as SQL (DECISIONS section 6, migration 0016). Reads and write checks use the same expressions. */
+/* SQL expressions for rights on one agent or tool (DECISIONS section 6, migration 0016). Reads and write checks use the same ones. */
 
-/** The access that ownership and shares give a caller to an agent; `none` means that they cannot see it. */
+/** The access of a caller to an agent by ownership and shares. With `none` they cannot see it. */
 export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
 
 export type ManagedAs = 'all' | 'owner' | 'group'
@@ -14,8 +14,8 @@ export function personaAccess(user: Expression<string>): Expression<PersonaAcces
 }
 
 /**
- * SQL expressions for the viewer: user id, whether they are an administrator and manage all custom tools, the groups that they manage, and
- * the tools and agents that their token can see (null: all).
+ * The viewer as SQL expressions: the user's id, whether they are an administrator, whether they manage all custom tools, the groups that they
+ * manage, and the tools and agents that their token can see (null: all).
  */
 export interface Viewer {
   user: Expression<string>
@@ -26,7 +26,7 @@ export interface Viewer {
   agents: Expression<number[]>
 }
 
-/** SQL: true if the viewer and their token can see the agent `p`, which is not deleted. */
+/** SQL: true if the agent `p` is not deleted and the viewer and their token can see it. */
 export function seesAgent({ user, isAdmin, agents }: Viewer): Expression<SqlBool> {
   const { and, eb, not, or, ref } = on<{ p: 'persona' }>()
   const isBound = or([eb(agents, 'is', null), eb('p.id', '=', anyOf(agents))])
@@ -39,10 +39,10 @@ export function seesTool({ tools }: Viewer): Expression<SqlBool> {
   return or([eb(tools, 'is', null), eb('t.id', '=', anyOf(tools))])
 }
 
-/** SQL: the right by which the viewer manages the tool `t`; null without one. */
+/** SQL: the right by which the viewer manages the tool `t`, or null if they do not manage it. */
 export function managedAs({ user, managesAll, managedGroups, tools }: Viewer): Expression<ManagedAs | null> {
   return sql`(select managed_as from managed_tool(t, ${user}, ${managesAll}, ${managedGroups}, ${tools}))`
 }
 
-/** The value of `attached_by` if a restored link has no known author. Such a link gives no group manager rights on its tool. */
+/** The value of `attached_by` for a restored link without a known author. Such a link gives group managers no rights on its tool. */
 export const UNKNOWN_ATTACHER = '00000000-0000-0000-0000-000000000000'

@@ -10,22 +10,22 @@ import type { Viewer } from './access.js'
 import { type Caller, includesPermission, PERMISSIONS } from './caller.js'
 import { bearerTokenHash, invalidToken } from './token.js'
 
-/** The access policy of a route. The application does not start with a route that has none. */
+/** The access policy of a route. The application refuses to start if a route has none. */
 export interface RoutePolicy {
   /** `public` needs no token. `manage:actions` also admits group managers (DECISIONS section 6). */
   permission: Permission | 'public'
   resource?: 'persona' | 'tool'
-  /** True if the body may hold a definition: a large one is parsed by the worker that checks it. */
+  /** True if the body may hold a definition. The worker that checks a large definition also parses it. */
   takesDefinition?: true
-  /** True if the route stores something. Its 503 then has the outcome. */
+  /** True if the route stores something, so a 503 reports the outcome. */
   writes?: true
-  /** True if the route is for proposals only, `if asked` if its query must have `propose=true` for that. */
+  /** True if the route only stores proposals; `if asked` if it does so only with `propose=true` in the query. */
   proposes?: true | 'if asked'
   /** True if the route calls other routes, whose answers report the outcome. */
   asksWithin?: true
-  /** True if it answers secrets of tools: only tokens of runtimes may call it. */
+  /** True if the answer contains the secrets of tools. Only runtime tokens may call such a route. */
   answersSecrets?: true
-  /** True if it creates a resource. Bound tokens and group managers must not create any. */
+  /** True if the route creates a resource. Bound tokens and group managers must not create resources. */
   creates?: true
   /** True if `X-Onyx-Authorization` takes precedence over `Authorization`. */
   takesOnyxHeader?: true
@@ -38,36 +38,36 @@ declare module 'fastify' {
     policy?: RoutePolicy
   }
   interface FastifyRequest {
-    /** The caller. Set on every route that is not public, before the body is read. */
+    /** The caller. Set before the body is read, on every route that is not public. */
     caller: Caller
     /** The state of the resource in the path, read by the route's `lookup`; null if it does not exist. */
     prefetched: object | null
     /**
-     * Authenticates again, because receiving a body may take long, and reads the resource of the `lookup`. Throws `NotAuthenticated`,
+     * Authenticates again after the body has arrived, which may take long, and reads the resource of `lookup`. Throws `NotAuthenticated`,
      * `Forbidden`.
      */
     readNow(executor: Executor, lookup?: Lookup): Promise<CallerNow>
     /** The SHA-256 of the bearer token; undefined until it is first needed. */
     tokenHash: Buffer | undefined
-    /** The reason for a refusal, for metrics: an error code or the reason of a 503. */
+    /** The reason of a refusal for the metrics: an error code, or the reason of a 503. */
     refusal: string | undefined
     /** Details of a refusal for the log, without caller input. */
     told: Readonly<Record<string, unknown>> | undefined
   }
 }
 
-/** Authenticates a request, and checks that token and path allow it. Throws `NotAuthenticated`, `Forbidden`. */
+/** Authenticates a request and checks that its token allows the route. Throws `NotAuthenticated`, `Forbidden`. */
 export type Authenticate = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 
-/** The decorator that marks scopes whose requests are authenticated. */
+/** The decorator on scopes whose requests must be authenticated. */
 export const REQUIRES_TOKEN = 'requiresToken'
 
 /**
- * Adds the caller to requests. Returns the function that authenticates a request before its body is read, for the scope with
- * `REQUIRES_TOKEN`. Only routes of that scope may declare a permission.
+ * Adds the caller to requests. Returns the function that authenticates a request before its body is read. Only routes in a scope with
+ * `REQUIRES_TOKEN` may declare a permission.
  */
 export function registerAuthentication(app: FastifyInstance, database: Database): Authenticate {
-  // Authentication sets it before the handler of any route that is not public, so the type is not nullable.
+  // The type is not nullable, because authentication sets the caller before the handler of any route that is not public.
   app.decorateRequest('caller', null as unknown as Caller)
   app.decorateRequest('prefetched', null)
   for (const name of ['tokenHash', 'refusal', 'told'] as const) app.decorateRequest(name, undefined)
@@ -95,13 +95,13 @@ export function tokenHashOf(request: FastifyRequest, authorization = request.hea
   return request.tokenHash
 }
 
-/** Prevents the start of an application that has a route without a permission, or with one that no hook checks. */
+/** Makes startup fail if a route declares no permission, or declares one outside the scope that is checked. */
 function requireDeclaredPolicies(app: FastifyInstance): void {
   const undeclared: string[] = []
   app.addHook('onRoute', function ({ url, config }) {
     const permission = config?.policy?.permission
     const isDeclared = permission !== undefined && (permission !== 'public') === this.hasDecorator(REQUIRES_TOKEN)
-    if (url !== '*' && !isDeclared) undeclared.push(url) // preflights match every address
+    if (url !== '*' && !isDeclared) undeclared.push(url) // the route of preflight requests, for every path
   })
   app.addHook('onReady', async () => {
     if (undeclared.length > 0) throw new Error(`no permission is declared for ${undeclared.join(', ')}`)
@@ -118,14 +118,14 @@ function lookupOf(request: FastifyRequest): Lookup | undefined {
   return lookup && { statement: lookup.statement, id: idIn(request, lookup.parameter) }
 }
 
-/** The id in the path; undefined if it is not a valid one. */
+/** The id in the path; undefined if it is not a valid id. */
 export function idIn({ params }: Pick<FastifyRequest, 'params'>, parameter: string): number | undefined {
   const text = String((params as Record<string, unknown>)[parameter]) // a number after validation
   const id = /^\d+$/.test(text) ? Number(text) : 0
   return id >= 1 && id <= INT4_MAX ? id : undefined
 }
 
-/** Throws `Forbidden` if token and path do not allow a request. */
+/** Throws `Forbidden` if the token does not allow this request. */
 function requireAdmitted(
   { permission, managedGroupIds, token }: Caller,
   policy: RoutePolicy,
@@ -137,7 +137,7 @@ function requireAdmitted(
   const isManager = wanted === 'manage:actions' && !creates && managedGroupIds.length > 0
   if (wanted !== 'public' && !includesPermission(permission, wanted) && !isManager)
     throw new Forbidden(`This operation requires the permission ${wanted}.`, wanted)
-  const { dry_run: dryRun, propose } = request.query as Record<string, unknown> // text, or a boolean after validation
+  const { dry_run: dryRun, propose } = request.query as Record<string, unknown> // text before validation, a boolean after it
   const proposes = policy.proposes === true || (policy.proposes === 'if asked' && String(propose) === 'true')
   const mayPropose = proposes && token.scopes?.includes('propose')
   if (writes && token.readOnly && !mayPropose && String(dryRun) !== 'true')
@@ -155,7 +155,7 @@ function requireAdmitted(
 
 const READ_ONLY = 'is read-only: with it nothing is stored'
 
-/** True if a route with this policy admits the caller, judging by the token alone. */
+/** True if a route with this policy would admit the caller's token, without regard to the path and query. */
 export function admits({ lookup: _, ...policy }: RoutePolicy, caller: Caller): boolean {
   try {
     requireAdmitted(caller, policy, { params: {}, query: {} })
@@ -165,7 +165,7 @@ export function admits({ lookup: _, ...policy }: RoutePolicy, caller: Caller): b
   }
 }
 
-/** Writes the token's last use, at most once a minute. The request does not wait for it, and does not fail with it. It skips a locked row. */
+/** Records the token's last use at most once a minute, in the background. Errors do not fail the request, and a locked row is skipped. */
 function recordUse({ log }: FastifyRequest, { db }: Database, id: number): void {
   sql`
     update token set last_used_at = clock_timestamp()
@@ -174,19 +174,19 @@ function recordUse({ log }: FastifyRequest, { db }: Database, id: number): void 
     .catch(error => log.debug({ err: error }, 'the last use of a token was not recorded'))
 }
 
-/** A resource to read together with the caller. If the id is undefined (not a valid id), only the caller is read. */
+/** A resource to read together with the caller. With an undefined id (the path holds no valid one), only the caller is read. */
 export interface Lookup {
   statement: CallerStatement
   id: number | undefined
 }
 
-/** The current caller, and the state of the requested resource; null if it does not exist. */
+/** The caller as stored now, and the state of the requested resource; null if it does not exist. */
 export interface CallerNow {
   caller: Caller
   prefetched: object | null
 }
 
-/** A row of the view `caller`. `state` is JSON text, parsed when its row is used. */
+/** A row of the view `caller`. `state` is JSON text that is parsed only when needed. */
 type CallerRow = Selectable<CallerView> & { state: string | null }
 
 /** A token's hash, and the id of the resource to read. */
@@ -198,8 +198,8 @@ interface Question {
 export type CallerStatement = Statement<Question, CallerRow>
 
 /**
- * Reads the caller by the hash of the token, together with the resource, in one statement. Nothing is cached, so a revocation takes
- * effect with the next request. `useIsStale`: the token's last use should be written again. Throws `NotAuthenticated` and database errors.
+ * Finds the caller by the hash of the token and reads the resource in the same statement. Nothing is cached, so a revocation takes effect with
+ * the next request. `useIsStale`: the token's last use should be recorded again. Throws `NotAuthenticated` and database errors.
  */
 export async function authenticate(
   db: Executor,
@@ -214,7 +214,7 @@ export async function authenticate(
     throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make one with: agentctl token create.')
   return {
     caller: callerOf(row),
-    prefetched: row.state === null ? null : (JSON.parse(row.state) as object), // its statement determines the type
+    prefetched: row.state === null ? null : (JSON.parse(row.state) as object), // the lookup's statement determines the type
     useIsStale: row.use_is_stale,
   }
 }
@@ -241,7 +241,7 @@ function callerOf(row: CallerRow): Caller {
 
 const caller = on<{ caller: CallerRow }>()
 
-/** SQL: the caller as a viewer of tools, for expressions in a caller statement. */
+/** SQL: the caller of a caller statement as a viewer of tools. */
 export const viewerOfCaller: Viewer = {
   user: caller.ref('caller.user_id'),
   isAdmin: caller('caller.permission', '=', lit(3)),
@@ -251,7 +251,7 @@ export const viewerOfCaller: Viewer = {
   agents: sql`case when caller.persona_ids is not null or caller.tool_ids is not null then coalesce(caller.persona_ids, '{}') end`,
 }
 
-/** A statement that reads the caller of a token, and a resource. */
+/** Builds a statement that reads the caller of a token together with a resource. */
 export function callerStatement(
   name: string,
   resource: (id: Expression<number>) => Expression<unknown>,

@@ -3,12 +3,12 @@ import type { Permission, ResourceKind, Scope, UserKind } from '../db/tables.js'
 /** The properties of a request's bearer token, without the token itself. `expiresAt` is ISO 8601 in UTC, null if it never expires. */
 export interface CallerToken {
   id: number
-  /** Null: all rights of its user. */
+  /** Null: the token has all rights of its user. */
   scopes: Scope[] | null
   /** The agents and tools that it is bound to; null for no binding. It also sees the tools of its agents. */
   bound: Record<ResourceKind, number[]> | null
   requiresIfMatch: boolean
-  /** True if the token stores nothing, whatever its user may do. */
+  /** True if the token cannot store anything, even if its user can. */
   readOnly: boolean
   expiresAt: string | null
 }
@@ -20,15 +20,15 @@ export interface Caller {
   kind: UserKind
   permission: Permission
   managedGroupIds: number[]
-  /** All rights that decisions depend on, as one text. A write checks that it is still the same. */
+  /** All rights that decisions depend on, as one text. A write checks that they have not changed. */
   grants: string
   token: CallerToken
 }
 
-/** Permissions in ascending order. Each includes the previous ones (DECISIONS section 7). */
+/** Permissions in ascending order. Each includes those before it (DECISIONS section 7). */
 export const PERMISSIONS = ['basic', 'manage:actions', 'admin'] as const satisfies readonly Permission[]
 
-/** The scopes of a token. `read` and `runtime` allow only requests that store nothing, `propose` also proposals. */
+/** The scopes of a token. `read` and `runtime` allow only requests that store nothing; `propose` adds proposals. */
 export const SCOPES = ['read', 'runtime', 'propose', ...PERMISSIONS] as const satisfies readonly Scope[]
 
 export function includesPermission(held: Permission, wanted: Permission): boolean {

@@ -1,7 +1,7 @@
 /**
- * The format of an access token (DECISIONS section 7): `pat_` (person), `sa_` (service account), `ro_` (read-only), `rt_` (runtime) or
- * `pp_` (proposals only), 22 random base-62 characters, and 6 characters with the CRC-32 of the rest. So a mistyped token is refused without a
- * lookup, and scanners can find tokens by `\b(?:pat|sa|ro|rt|pp)_[0-9A-Za-z]{28}\b`. Only the SHA-256 is stored; 131 random bits make guessing impossible.
+ * The format of an access token (DECISIONS section 7): a prefix (`pat_` person, `sa_` service account, `ro_` read-only, `rt_` runtime, `pp_`
+ * proposals only), 22 random base-62 characters, and a CRC-32 in 6 characters. A mistyped token is refused without a lookup, and scanners can
+ * find tokens by `\b(?:pat|sa|ro|rt|pp)_[0-9A-Za-z]{28}\b`. Only the SHA-256 is stored.
  */
 import { hash, randomInt } from 'node:crypto'
 import { crc32 } from 'node:zlib'
@@ -24,7 +24,7 @@ export function mintToken(kind: TokenKind): { token: string; hash: Buffer } {
   return { token, hash: hashToken(token) }
 }
 
-/** The hash to look up; undefined if format or checksum are wrong. */
+/** The hash of a token; undefined if its format or checksum is wrong. */
 export function parseToken(text: string): Buffer | undefined {
   const isRight = TOKEN_FORM.test(text) && checksumOf(text.slice(0, -CHECKSUM_LENGTH)) === text.slice(-CHECKSUM_LENGTH)
   return isRight ? hashToken(text) : undefined
@@ -44,7 +44,7 @@ export function bearerTokenHash(authorization: string | undefined): Buffer {
   return hash
 }
 
-/** The refusal of an unknown, revoked or malformed token. */
+/** The error for an unknown, revoked or malformed token. */
 export function invalidToken(): NotAuthenticated {
   return new NotAuthenticated('INVALID_TOKEN', 'This token is not valid. Make one with: agentctl token create.')
 }
@@ -57,7 +57,7 @@ export function tokenDigest(hash: Buffer): string {
   return hash.toString('hex').slice(0, DIGEST_DIGITS)
 }
 
-/** The stored SHA-256 of a token. A read-only token gets a zero byte in front (migration 0015). */
+/** The stored SHA-256 of a token. A zero byte precedes the hash of a read-only token (migration 0015). */
 export function hashToken(token: string): Buffer {
   const digest = hash('sha256', token, 'buffer')
   return token.startsWith(PREFIX.read_only) ? Buffer.concat([Buffer.alloc(1), digest]) : digest

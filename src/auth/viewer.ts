@@ -4,7 +4,7 @@ import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { Viewer } from './access.js'
 import { type Caller, isAdmin, managesActions } from './caller.js'
 
-/** The viewer of a resource, as statement parameters. `user` is null for the operator. */
+/** The viewer of a resource as parameters of a statement. `user` is null for the operator. */
 export interface ViewerParameters {
   user: string | null
   manages_all: boolean
@@ -14,7 +14,7 @@ export interface ViewerParameters {
   tools: number[] | null
   /** The agents that the viewer's token can see; null: all. */
   agents: number[] | null
-  /** The viewer's token and the rights that it had; null if no token is checked. */
+  /** The viewer's token, and its rights when it was read; null if no token is checked. */
   token: number | null
   grants: string | null
 }
@@ -55,13 +55,13 @@ export function viewerParameters(caller: Caller): ViewerParameters {
   }
 }
 
-/** SQL: the viewer of a statement. */
+/** SQL: the viewer from the parameters of a statement. */
 export function viewerOf(param: Param<ViewerParameters>): Viewer {
   const [user, managesAll, managedGroups] = [param('user'), param('manages_all'), param('managed_groups')]
   return { user, managesAll, managedGroups, isAdmin: param('is_admin'), tools: param('tools'), agents: param('agents') }
 }
 
-/** SQL: the viewer of a query with these values, and whether their token still has the same rights. */
+/** SQL: the viewer from these values, and whether their token still has the same rights. */
 export function viewerWithValues(parameters: ViewerParameters): Viewer & { grantsStand: Expression<SqlBool> } {
   const { cast, val } = on()
   const value: Param<ViewerParameters> = name => cast(val(parameters[name]), sql.raw(VIEWER_TYPES[name]))

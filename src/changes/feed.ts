@@ -8,11 +8,11 @@ import { AUTHOR } from '../updates/audit.js'
 import { ACTION, type ACTIONS, type HistoryRow } from '../updates/history.js'
 
 /*
- * The feed of changes: audit rows in the order of their transactions, and within one in the order of their numbers. Rows of transactions that
- * began after the oldest open one wait for its end, so what a reader has passed can never appear. A cursor is the feed's id and the last place.
+ * The feed of changes: audit rows ordered by transaction, then by number. Rows of transactions that began after the oldest open one are held
+ * back until it ends, so no row can appear before a reader's position. A cursor consists of the feed's id and a position.
  */
 
-/** The most rows that are looked at for one page. */
+/** The most rows that one page examines. */
 export const ROWS_MAX = 1_000
 
 export type ChangeKind = ResourceKind | 'proposal'
@@ -24,7 +24,7 @@ interface Asked {
   place: string
 }
 
-/** A change that the viewer may learn of, and whether they see the record now and may edit it. */
+/** A change that the viewer may see, with whether they can see and edit the record now. */
 export interface FeedRow extends Omit<HistoryRow, 'version_before' | 'request_id' | 'difference' | 'action'> {
   action: (typeof ACTIONS)[number] | Exclude<ProposalState, 'open'> | 'proposed'
   cursor: string
@@ -91,14 +91,14 @@ export async function readBacklog(db: Kysely<Tables>): Promise<Record<'lag_s' | 
 const SERVER = sql`
   (select s.system_identifier, d.oid from pg_control_system() s, pg_database d where d.datname = current_database())`
 
-/** True if the transactions of the feed are those of another server or database, as after a dump was restored here. */
+/** True if the feed's transactions belong to another server or database, for example after a dump was restored. */
 export async function isForeign(db: Kysely<Tables>): Promise<boolean> {
   const { rows } = await sql<{ foreign: boolean }>`
     select (system_identifier, database_oid) <> ${SERVER} as "foreign" from change_feed`.execute(db)
   return rows[0]?.foreign === true
 }
 
-/** Ends all cursors. Changes of before leave the feed. */
+/** Invalidates all cursors and removes all earlier changes from the feed. */
 export async function resetFeed(db: Kysely<Tables>): Promise<void> {
   await db.transaction().execute(async trx => {
     await limitStatements(trx, 0)

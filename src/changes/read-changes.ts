@@ -66,7 +66,7 @@ interface ChangesOptions {
   gate: Gate
 }
 
-/** `GET /changes`: the changes after a cursor that the caller may know of. */
+/** `GET /changes`: the changes after a cursor that the caller may see. */
 export function registerReadChanges(app: FastifyInstance, { database, service, gate }: ChangesOptions): void {
   const { db } = database
   const waiting = new Waiting(database, service)

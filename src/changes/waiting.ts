@@ -5,19 +5,19 @@ import type { Database } from '../db/database.js'
 import { RateLimited, TRY_AGAIN, Unavailable } from '../errors.js'
 import { readEnds } from './feed.js'
 
-/** The most requests that wait for changes at once; of one token one. */
+/** At most 200 requests wait for changes at the same time, and at most one of each token. */
 const WAITING_MAX = 200
 const POLL_MS = 1_000
 
 export interface Page {
   changes: object[]
-  /** The cursor of the next page. */
+  /** The cursor for the next page. */
   next: string
 }
 
 /**
- * Requests that wait for changes. They hold no connection: once a second, one look at the newest change serves all. Then they read in turn, for
- * at most a twentieth of the time, so that others keep the rest however many changes there are.
+ * Requests that wait for changes. They hold no database connection: one query a second finds the newest change for all of them. They then read
+ * one after another, for at most a twentieth of the time, so that other requests are not slowed down.
  */
 export class Waiting {
   readonly #tokens = new Set<number>()
@@ -29,7 +29,7 @@ export class Waiting {
     readonly service: { readonly isDraining: boolean },
   ) {}
 
-  /** Reads until there are changes after a cursor, the time is over or the client leaves. Throws `RateLimited`, `Unavailable`. */
+  /** Waits until there are changes after a cursor, the time is over, or the client disconnects. Throws `RateLimited`, `Unavailable`. */
   async wait(token: number, after: string, waitMs: number, socket: Socket, read: (after: string) => Promise<Page>) {
     if (this.#tokens.has(token)) throw new RateLimited('token-waiting', 1)
     if (this.#tokens.size >= WAITING_MAX) {
@@ -57,7 +57,7 @@ export class Waiting {
     }
   }
 
-  /** The newest change of a moment from now. */
+  /** The newest change, read one second from now. All waiting requests share the query. */
   #nextHead(): Promise<string> {
     this.#head ??= sleep(POLL_MS)
       .then(() => withRetries(() => readEnds(this.database.db)))

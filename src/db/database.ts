@@ -10,15 +10,15 @@ import { VALUES } from './connection/type-parsers.js'
 import { kyselyOn } from './statements/queries.js'
 import type { Tables } from './tables.js'
 
-/** The database: its pools. It connects at the first statement, which reports an unreachable server. */
+/** The connection pools of a database. An unreachable server is reported by the first statement, not by the constructor. */
 export class Database {
   readonly db: Kysely<Tables>
-  /** A separate connection for readiness probes, which works while the pool is busy. */
+  /** A separate connection for readiness probes, so that they work while the pool is busy. */
   readonly probe: Kysely<Tables>
-  /** For its connection counts. Run statements with `db`. */
+  /** Exposed for its connection counts only. Run statements with `db`. */
   readonly pool: pg.Pool
   statements = 0
-  /** Name and version of the server of the newest connection; undefined before the first. */
+  /** Name and version of the server that the newest connection reached; undefined before the first connection. */
   server: string | undefined
   readonly #probePool: pg.Pool
   readonly #options: DatabaseOptions
@@ -33,7 +33,7 @@ export class Database {
     this.probe = this.#kyselyOn(this.#probePool)
   }
 
-  /** Looks once for what an unconfirmed commit stored, for at most 2.5 s: true if `trace` returns a row. Never throws. */
+  /** Checks once, for at most 2.5 s, whether an unconfirmed commit was stored: true if `trace` returns a row. Never throws. */
   async hasStored(trace: CompiledQuery): Promise<boolean> {
     const look = withRetries(() => this.db.executeQuery(trace)).catch(() => undefined)
     const found = await Promise.race([look, sleep(SETTLE_WITHIN_MS, undefined, { ref: false })])
@@ -45,7 +45,7 @@ export class Database {
     return this.#options.address.description
   }
 
-  /** Closes the pools: refuses new work, and waits up to `graceMs` for running statements. It may be called again. */
+  /** Closes the pools: refuses new work and waits up to `graceMs` for running statements. Can be called repeatedly. */
   async close(graceMs = 5_000): Promise<void> {
     const ended = () => Promise.all([this.pool.end(), this.#probePool.end()])
     this.#closed ??= Promise.race([ended(), sleep(graceMs, undefined, { ref: false })])
@@ -57,7 +57,7 @@ export class Database {
     const pool = new pg.Pool({
       application_name: 'agent-tool-management',
       ...address.config,
-      // Later options take precedence: ours.
+      // Later options take precedence, so ours override those of the URL.
       options:
         `${address.config.options ?? ''} ${this.#options.preparedStatements ? startupOptions(this.#options) : ''}`.trim(),
       types: VALUES,
@@ -68,8 +68,8 @@ export class Database {
       maxLifetimeSeconds: CONNECTION_AGE_MAX_MS / 1_000,
       max: connectionsMax,
       Client: ClosingClient,
-      // The pool awaits it before it hands out the connection, although its type says void.
-      onConnect: client => this.#begin(client as pg.PoolClient), // `release` is added when it is handed out
+      // The pool awaits this promise before it hands out the connection, although its type says void.
+      onConnect: client => this.#begin(client as pg.PoolClient), // the pool adds `release` later
     })
     pool.on('error', error => {
       if (!pool.ending) onError?.(error)
@@ -77,7 +77,7 @@ export class Database {
     return pool
   }
 
-  /** Creates the session of a new connection. Refuses a server that the service cannot use. */
+  /** Creates the session of a new connection. Throws if the service cannot use the server. */
   async #begin(client: pg.PoolClient): Promise<void> {
     const onStatement = (text: string) => {
       this.statements += 1
@@ -91,18 +91,18 @@ export class Database {
 
   async #acquire(pool: pg.Pool): Promise<DatabaseConnection> {
     try {
-      return this.#sessions.get(await pool.connect()) as Session // `#begin` made one for each client
+      return this.#sessions.get(await pool.connect()) as Session // `#begin` has made one for each client
     } catch (error) {
       throw this.#connectFault(error)
     }
   }
 
-  /** The reason why the pool gave no connection. */
+  /** Translates the error of a pool that could not provide a connection. */
   #connectFault(error: unknown): unknown {
     if (this.pool.ending)
       return new DatabaseFault('closed', 'the connections to the database are closed', { cause: error })
     if (error instanceof pg.DatabaseError || error instanceof DatabaseFault) return error
-    // The pool's error has no class.
+    // The pool's timeout error has no class of its own.
     const isWait = error instanceof Error && error.message === 'timeout exceeded when trying to connect'
     if (!isWait) return new ConnectionLost({ cause: error })
     const { connectTimeoutMs } = this.#options.address
@@ -110,7 +110,7 @@ export class Database {
   }
 
   #kyselyOn(pool: pg.Pool): Kysely<Tables> {
-    const own = (connection: DatabaseConnection) => connection as Session // from `acquireConnection`
+    const own = (connection: DatabaseConnection) => connection as Session // `acquireConnection` returns sessions only
     const driver: Driver = {
       init: async () => {},
       acquireConnection: () => this.#acquire(pool),
@@ -124,7 +124,7 @@ export class Database {
   }
 }
 
-/** Closes its socket if it cannot connect, for example without a password. The pool would leave it open. */
+/** Closes its socket if it fails to connect, for example without a password. The pool would leave it open. */
 class ClosingClient extends pg.Client {
   constructor(config?: pg.ClientConfig) {
     super(config)
@@ -132,7 +132,7 @@ class ClosingClient extends pg.Client {
   }
 }
 
-/** The idle time before TCP keep-alive probes. */
+/** How long a connection is idle before TCP keep-alive probes are sent. */
 const KEEP_ALIVE_IDLE_MS = 10_000
 
 const SETTLE_WITHIN_MS = 2_500

@@ -5,10 +5,10 @@ import type { Database } from './database.js'
 import type { Tables } from './tables.js'
 import { limitStatements } from './transaction.js'
 
-/** One step of the schema. It runs while the service is stopped, in the transaction of all steps that are due. */
+/** One step of the schema. All pending steps run in one transaction while the service is stopped. */
 export interface SchemaStep {
   up(db: Kysely<unknown>): Promise<void>
-  /** The oldest version that can run with the schema after it. Older programs refuse to start. */
+  /** The oldest version of the program that can use the schema after this step. Older ones refuse to start. */
   oldestProgram: string
 }
 
@@ -16,22 +16,22 @@ export const MIGRATIONS: Readonly<Record<string, SchemaStep>> = migrations
 
 export type SchemaState =
   | { kind: 'current' }
-  /** `isEmpty`: no step was ever run. */
+  /** `isEmpty`: no step has run yet. */
   | { kind: 'behind'; pending: string[]; isEmpty: boolean }
   | { kind: 'ahead'; oldestProgram: string }
 
-/** The key of the advisory lock of `migrate`; an arbitrary number. */
+/** The key of the advisory lock that `migrate` takes; an arbitrary number. */
 const LOCK_ID = 7_140_312
 
-/** How long to wait while another process migrates, or holds a table. */
+/** How long to wait for another process that migrates or locks a table. */
 const PATIENCE_MS = 60_000
 
-/** The last step of the oldest version that can be upgraded. An empty database begins with it: it has the whole schema of that version. */
+/** The oldest version that can be upgraded, and its last step. An empty database starts with this step, which creates the whole schema of that version. */
 const OLDEST_UPGRADED = { version: '2.1', step: '0015_read_scope' }
 
 /**
- * Brings the schema up to date in one transaction, and returns the names of the migrations that ran. Of several processes, one migrates and
- * the others wait. Throws if a migration fails, and `DatabaseFault` if another process migrates for too long.
+ * Updates the schema in one transaction and returns the names of the migrations that ran. If several processes call it, one migrates and the
+ * others wait. Throws if a migration fails, and `DatabaseFault` if another process migrates for too long.
  */
 export async function migrate(
   database: Database,
@@ -40,7 +40,7 @@ export async function migrate(
   if ((await pendingSteps(database.db, steps)).length === 0) return []
   return await database.db.transaction().execute(async trx => {
     await limitStatements(trx, 0)
-    // The planner settings of a session suit requests. A migration must be able to scan a table.
+    // A session's planner settings are made for requests. Migrations need table scans.
     await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx)
     await sql`set local lock_timeout = ${sql.lit(patienceMs)}`.execute(trx)
     await sql`select pg_advisory_xact_lock(${sql.lit(LOCK_ID)})`.execute(trx).catch(error => {
@@ -55,7 +55,7 @@ export async function migrate(
     )
     for (const [migration, { up, oldestProgram }] of Object.entries(steps)) {
       if (!pending.includes(migration)) continue
-      await up(trx as unknown as Kysely<unknown>) // a step knows its own tables; `Tables` are those of the current version
+      await up(trx as unknown as Kysely<unknown>) // `Tables` describes the current schema only; a step declares its own
       await trx.insertInto('schema_requirement').values({ migration, oldest_program: oldestProgram }).execute()
     }
     return pending
@@ -68,8 +68,8 @@ async function pendingSteps(db: Kysely<Tables>, steps: Readonly<Record<string, S
 }
 
 /**
- * Compares the schema with this program's version: current, behind, or ahead because a newer step requires a newer program. Newer steps
- * that allow this version do not matter.
+ * Compares the schema with this version of the program: current, behind, or ahead if a newer step requires a newer program. Newer steps that
+ * allow this version are ignored.
  */
 export async function schemaState(db: Kysely<Tables>, version: string, steps = MIGRATIONS): Promise<SchemaState> {
   const applied = await appliedSteps(db)
@@ -89,7 +89,7 @@ export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind
 
 const byVersion = (a: string, b: string) => a.localeCompare(b, 'en', { numeric: true })
 
-/** The applied steps with the oldest program that each allows. Throws `ServerUnfit` if the database is too old to upgrade. */
+/** The applied steps with the oldest program that each allows. Throws `ServerUnfit` if the database is too old to be upgraded. */
 async function appliedSteps(db: Kysely<Tables>): Promise<Map<string, string>> {
   const { rows } = await sql<{ found: string | null }>`select to_regclass('schema_requirement')::text as found`.execute(
     db,

@@ -6,7 +6,7 @@ import { Database } from './database.js'
 import { startEmbedded } from './embedded/embedded.js'
 import { existingHome, urlOf } from './embedded/home.js'
 
-/** The opened database of the configuration. `close` also stops the embedded server if this process runs it. */
+/** The database that the configuration names, opened. `close` also stops the embedded server if this process runs it. */
 export interface OpenedDatabase {
   database: Database
   /** True if this process runs the server. */
@@ -16,10 +16,10 @@ export interface OpenedDatabase {
   close(): Promise<void>
 }
 
-/** No database is configured, or its schema does not fit this program. The message has the remedy. */
+/** No database is configured, or its schema does not fit this program. The message names the remedy. */
 export class NotConfigured extends Error {}
 
-/** The settings of the database, as the configuration has them. */
+/** The database settings from the configuration. */
 interface Settings {
   database: Pick<DatabaseOptions, 'poolSize' | 'preparedStatements' | 'statementTimeoutMs' | 'lockTimeoutMs'> & {
     url?: string
@@ -31,9 +31,9 @@ interface Settings {
 export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onError' | 'onServer'>
 
 /**
- * Opens the database of `DATABASE_URL`, or runs the embedded one below `DATA_DIR`. The pool connects at its first statement, so an
- * unreachable server is not an error here. A `command` uses the embedded server of a running service. Throws `EmbeddedUnavailable` if the
- * embedded server cannot run, and `NotConfigured` if a command finds none.
+ * Opens the database at `DATABASE_URL`, or runs the embedded one in `DATA_DIR`. It does not connect yet, so an unreachable server is not an
+ * error here. A `command` uses the embedded server of a running service. Throws `EmbeddedUnavailable` if the embedded server cannot run, and
+ * `NotConfigured` if a command finds none.
  */
 export async function openConfiguredDatabase(
   settings: Settings,
@@ -62,8 +62,8 @@ export async function openConfiguredDatabase(
 }
 
 /**
- * Advice for an operator whose database does not answer or refuses, as the end of a sentence. It quotes nothing from the server. `url` is
- * the configured address, if any.
+ * Advice for an operator whose database does not answer or refuses, as the end of a sentence without text from the server. `url` is the
+ * configured address, if any.
  */
 export function connectAdvice(url: string | undefined, error?: unknown): string {
   const { code, message }: Error & { code?: unknown } = rootOf(error)
@@ -77,13 +77,13 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
     : 'it is the embedded PostgreSQL, which the service (npm start) runs and starts again; if it does not come back, the file log beside its data says why'
 }
 
-/** True if a server answered and refused. */
+/** True if a server answered but refused. */
 export function isRefusedByServer(error: unknown): boolean {
   const cause = rootOf(error)
   return cause instanceof pg.DatabaseError && /^(?:28|3D|42501|53300|0A|08P01)/.test(cause.code ?? '')
 }
 
-/** Opens one database by its URL with the configured limits. Throws for a URL that the configuration would refuse. */
+/** Opens one database by URL with the configured limits. Throws if the URL is invalid. */
 export function openUrl(url: string, { database }: Settings, hooks: ConnectionHooks = {}): Database {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new Error(`DATABASE_URL: ${parsed.faults.join('; ')}`)

@@ -7,12 +7,12 @@ export const INT4_MAX = 2_147_483_647
 type Timestamp = ColumnType<string, string, string>
 type CreatedAt = ColumnType<string, string | undefined, never>
 
-/** A `json` column: read as a parsed value, written as JSON text, so that keys keep their order. */
+/** A `json` column. It is read as a parsed value and written as JSON text, which keeps the order of keys. */
 type JsonText<T> = ColumnType<T, string, string>
 
 export type Permission = 'basic' | 'manage:actions' | 'admin'
 
-/** A restriction of a token: to a permission, to reading, to what a runtime reads, or to proposing. */
+/** A restriction of a token: to a permission, to reading, to reads of a runtime, or to proposals. */
 export type Scope = Permission | 'read' | 'runtime' | 'propose'
 export type UserKind = 'person' | 'service_account'
 export type ShareLevel = 'viewer' | 'editor'
@@ -27,14 +27,14 @@ export interface UserAccountTable {
   created_at: CreatedAt
 }
 
-/** Columns that change with each effective update of an agent or a tool. */
+/** Columns that change whenever an update changes an agent or a tool. */
 export interface VersionedTable {
   created_at: CreatedAt
   version: Generated<number>
   field_versions: ColumnType<Record<string, number>, string | undefined, string>
-  /** The hash of the last audit row; zeros if none. */
+  /** The hash of the last audit row; zeros if there is none. */
   audit_head: Generated<Buffer>
-  /** The hash of the newest pruned audit row; zeros if none. */
+  /** The hash of the last pruned audit row; zeros if there is none. */
   audit_anchor: Generated<Buffer>
 }
 
@@ -121,12 +121,12 @@ export interface AuditTable {
   difference: JsonText<Record<string, { from: unknown; to: unknown }>> | null
   difference_bytes: number
   difference_hash: Buffer
-  /** The replaced definition, which stays stored while a row refers to it. */
+  /** The hash of the replaced definition, which stays stored while a row refers to it. */
   definition_before: Buffer | null
-  /** Both hashes are null in rows from versions before 3.0. */
+  /** Both hashes are null in rows written by versions before 3.0. */
   previous_hash: Buffer | null
   hash: Buffer | null
-  /** Whom the change takes the sight of an agent from. */
+  /** The users and groups that can no longer see the agent after the change. */
   taken_from: JsonText<object> | null
 }
 
@@ -139,19 +139,19 @@ interface ProposalTable {
   base_version: number
   author_id: string
   message: string
-  /** The new values in the form of a request, a definition as its hash, header values as masks. */
+  /** The new values as in a request, except that a definition is its hash and header values are masks. */
   fields: JsonText<Record<string, unknown>>
   definition_hash: Buffer | null
-  /** With the definition. */
+  /** Includes the size of the definition. */
   size_bytes: number
   created_at: CreatedAt
-  /** `closed`: its record was deleted. */
+  /** `closed` means that the agent or tool was deleted. */
   state: Generated<ProposalState>
   closed_at: Timestamp | null
   closed_by: string | null
-  /** Of a rejection. */
+  /** The reason for a rejection. */
   reason: string | null
-  /** Where its beginning and its end are in the feed of changes. */
+  /** The positions of its opening and its closing in the feed of changes. */
   opened_transaction_id: Generated<string | null>
   opened_place: Generated<string>
   closed_transaction_id: string | null
@@ -164,7 +164,7 @@ interface AccessEventTable {
   subject: string
   at: Timestamp
   action: string
-  /** Of a read of secrets, as `token_id`; null for the operator. */
+  /** The user who read the secrets; null for the operator. */
   actor_id: string | null
   token_id: number | null
   request_id: string
@@ -191,19 +191,19 @@ interface RequestKeyTable {
   at: Generated<string>
 }
 
-/** A view: each token with its user and the combined rights of user, groups and scopes (DECISIONS sections 6, 7). */
+/** A view of each token with its user and the combined rights of user, groups and scopes (DECISIONS sections 6 and 7). */
 export interface CallerView {
   hash: Buffer
   token_id: number
   user_id: string
   email: string
   kind: UserKind
-  /** False for a revoked token and an inactive user. */
+  /** False if the token is revoked or the user is inactive. */
   valid: boolean
   expired: boolean
   /** ISO 8601 in UTC with whole seconds. */
   expires_at: string | null
-  /** True if the last use was not written within the last minute. */
+  /** True if the last use was not recorded within the last minute. */
   use_is_stale: boolean
   scopes: Scope[] | null
   persona_ids: number[] | null
@@ -212,7 +212,7 @@ export interface CallerView {
   /** The rank in `PERMISSIONS`, from 1. */
   permission: number
   managed_groups: number[]
-  /** All rights as one text. */
+  /** All rights as one text, to compare. */
   grants: string
 }
 

@@ -4,7 +4,7 @@ import type { Database } from './database.js'
 import type { Executor } from './statements/statement.js'
 import type { Tables } from './tables.js'
 
-/** Runs `work` in a transaction at READ COMMITTED and returns its result. With `rollback` the transaction is rolled back afterwards. */
+/** Runs `work` in a READ COMMITTED transaction and returns its result. With `rollback`, the transaction is rolled back afterwards. */
 export async function inTransaction<T>(
   { db }: Pick<Database, 'db'>,
   { rollback }: { rollback: boolean },
@@ -21,7 +21,7 @@ export async function inTransaction<T>(
   }
 }
 
-/** Runs `work` in the current transaction, or in a new one. */
+/** Runs `work` in the current transaction, or in a new one if there is none. */
 export async function joined<T>(db: Kysely<Tables>, work: (trx: Transaction<Tables>) => Promise<T>): Promise<T> {
   return await (db.isTransaction ? work(db as Transaction<Tables>) : db.transaction().execute(work))
 }

@@ -90,7 +90,7 @@ function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'
 
 /** True if the request may repeat an update that is stored. Then "not applied" would be wrong. */
 function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
-  const { dry_run: dryRun } = query as { dry_run?: unknown } // text, or a boolean after validation
+  const { dry_run: dryRun } = query as { dry_run?: unknown } // text before validation, a boolean after it
   return policy?.writes === true && headers['idempotency-key'] !== undefined && dryRun !== true && dryRun !== 'true'
 }
 
@@ -98,7 +98,7 @@ function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
 export function registerNotFound(app: FastifyInstance): void {
   const methods = new Set<HTTPMethods>()
   app.addHook('onRoute', ({ method, url }) => {
-    if (url === '*') return // preflights match every address
+    if (url === '*') return // the route of preflight requests, for every path
     for (const one of [method].flat()) methods.add(one)
   })
   const refusalOf = ({ url, method }: FastifyRequest) => {

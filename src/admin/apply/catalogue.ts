@@ -13,12 +13,12 @@ import { Refusal } from '../refusal.js'
 
 export type Id = number | string
 
-/** An entry of the document with its row, or with the id of the row to create. */
+/** An entry of the document with the id of its row, which may not exist yet. */
 export interface Matched {
   entry: Readonly<Record<string, unknown>>
   loc: Loc
   id: Id
-  /** The name in the document, or else the stored one. */
+  /** The name in the document, or the stored name if the document has none. */
   name: string
   isNew: boolean
 }
@@ -28,24 +28,24 @@ export interface Outcome {
   section: SectionName
   id: Id
   name: string
-  /** `kept`: pruning cannot remove it, for `reason`. */
+  /** `kept`: pruning could not remove it, for the given `reason`. */
   action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept'
-  /** The changed fields with old and new values; for a new row those that differ from a blank one. Secrets are masks. */
+  /** The changed fields with old and new values. A new row is compared with a blank one. Secrets are masks. */
   fields: Change[]
-  /** The effect of a new definition on the model that calls the tool. */
+  /** How a new definition affects the model that calls the tool. */
   impact?: string[]
   reason?: string
-  /** Warnings, such as secrets that will be sent to new addresses. */
+  /** Warnings, for example that secrets will be sent to new addresses. */
   notes?: string[]
 }
 
-/** The planned outcomes of some lists. `store` writes them. */
+/** The planned outcomes of some lists; `store` writes them. */
 export interface Plan {
   outcomes: Outcome[]
   store(trx: Transaction<Tables>, actor: Actor): Promise<void>
 }
 
-/** A list of a document: the noun for an entry, its table, and the column for references by text. */
+/** A list of a document: the noun for an entry, its table, and the column that textual references name. */
 interface Table {
   noun: string
   table: keyof Tables
@@ -54,16 +54,16 @@ interface Table {
   owner?: 'owner_id' | 'user_id'
   /** SQL: true for deleted agents and inactive users. */
   gone?: RawBuilder<boolean>
-  /** SQL: true for rows that callers can rename. Their names are not unique, so a name counts only together with the owner. */
+  /** SQL: true for rows that callers can rename. Their names are not unique, so they are matched by name and owner. */
   renamable?: RawBuilder<boolean>
-  /** The kind of its access events, if the list affects access. */
+  /** The kind of access events that changes of this list write, if it affects access. */
   access?: AccessKind
 }
 
 const named = { named: 'name', ids: 'sequence' } as const
 const isCustom = sql<boolean>`in_code_tool_id is null and mcp_server_id is null`
 
-/** The lists, sorted so that each comes after those that it refers to. */
+/** The lists, in an order in which each refers only to earlier ones. */
 export const TABLES: Readonly<Record<SectionName, Table>> = {
   users: { noun: 'user', table: 'user_account', named: 'email', ids: 'uuid', gone: sql`not active`, access: 'user' },
   groups: { ...named, noun: 'group', table: 'user_group', access: 'group' },
@@ -80,7 +80,7 @@ export const TABLES: Readonly<Record<SectionName, Table>> = {
 
 export const SECTIONS = Object.keys(TABLES) as SectionName[]
 
-/** The columns of a row that matching needs. */
+/** The columns that are needed to match a row. */
 interface Row {
   id: Id
   name: string
@@ -89,7 +89,7 @@ interface Row {
   renamable: boolean
 }
 
-/** Reads all lists and matches the entries of a document with them. Faults are added to the catalogue. */
+/** Reads all lists and matches the document's entries with their rows. Faults are added to the catalogue. */
 export async function readCatalogue(db: Kysely<Tables>, document: OrganisationDocument): Promise<Catalogue> {
   const catalogue = new Catalogue()
   for (const section of SECTIONS) {
@@ -107,36 +107,36 @@ interface List {
   matched: readonly Matched[]
   unnamed: readonly Row[]
   ids: ReadonlySet<Id>
-  /** The ids by name, folded for comparison. */
+  /** The ids by case-folded name. */
   names: ReadonlyMap<string, readonly Id[]>
 }
 
-/** Matches a document with the database: entries with rows, and references with ids. */
+/** Matches entries of a document with rows of the database, and references with ids. */
 export class Catalogue {
   readonly faults: Fault[] = []
   readonly #lists = new Map<SectionName, List>()
 
-  /** The entries of one list with their rows, in document order. */
+  /** The entries of one list with their rows, in the order of the document. */
   entries(section: SectionName): readonly Matched[] {
     return this.#lists.get(section)?.matched ?? []
   }
 
-  /** The rows of one list that exist and have no entry in the document. */
+  /** The existing rows of one list that have no entry in the document. */
   unnamed(section: SectionName): readonly Row[] {
     return this.#lists.get(section)?.unnamed.filter(({ gone }) => !gone) ?? []
   }
 
-  /** The id of a referenced row. Adds a fault and returns null if the reference matches no row, or several. */
+  /** The id of a referenced row. If the reference matches no row or several, adds a fault and returns null. */
   resolve(section: SectionName, given: unknown, loc: Loc): Id | null {
     const [id, ...others] = this.#meant(section, given)
     const reference = `${TABLES[section].noun} ${JSON.stringify(given)}`
     if (others.length > 0) return this.fault(loc, `${reference} is the name of several: give the id`, 'ambiguous')
     if (id !== undefined) return id
-    const byName = section === 'tools' && typeof given === 'string' // the only references to rows that callers rename
+    const byName = section === 'tools' && typeof given === 'string' // only tools are referenced by names that callers can change
     return this.fault(loc, `${reference} not found${byName ? ' in this document: give its id' : ''}`, 'not_found')
   }
 
-  /** Returns the ids that a reference can mean. A name that callers can change matches only entries of the document. */
+  /** The ids that a reference may refer to. A name that callers can change matches only entries of the document. */
   #meant(section: SectionName, given: unknown): readonly Id[] {
     const list = this.#lists.get(section)
     const reference = typeof given === 'object' && given !== null && 'id' in given ? given.id : given
@@ -145,7 +145,7 @@ export class Catalogue {
     return (typeof reference === 'string' && list?.names.get(folded(section, reference))) || []
   }
 
-  /** Matches one list with the stored rows, and gives ids to new ones. */
+  /** Matches one list with the stored rows and assigns ids to new ones. */
   async match(
     db: Kysely<Tables>,
     section: SectionName,
@@ -188,7 +188,7 @@ export class Catalogue {
     })
   }
 
-  /** Returns the row with the name and the owner of an entry that has no id. */
+  /** The row with the same name and owner as an entry without an id. */
   #owned(section: SectionName, { owner }: Matched['entry'], loc: Loc, namesakes: readonly Row[]): Row | undefined {
     const { noun, renamable } = TABLES[section]
     if (renamable && (owner ?? null) === null) {
@@ -201,7 +201,7 @@ export class Catalogue {
     return row
   }
 
-  /** Advances the sequences past the given ids of new rows, so that none is assigned twice. */
+  /** Advances the sequences past the ids of new rows, so that no id is assigned twice. */
   async takeIds(trx: Transaction<Tables>): Promise<void> {
     for (const section of SECTIONS.filter(section => TABLES[section].ids === 'sequence')) {
       const given = this.entries(section).filter(({ isNew }) => isNew)
@@ -219,7 +219,7 @@ export class Catalogue {
   }
 }
 
-/** The next ids of a sequence for entries without one, without the ids that other entries give. */
+/** The next ids of a sequence for entries without one. Skips ids that other entries specify. */
 async function newIds(
   db: Kysely<Tables>,
   table: string,
@@ -243,9 +243,9 @@ function grouped<Named extends { name: string }>(section: SectionName, rows: rea
   return groups
 }
 
-/** The form in which an id is stored: UUIDs are canonical. */
+/** The id in its stored form: UUIDs are canonical. */
 function storedId(section: SectionName, given: unknown): Id {
-  const id = given as Id // any other value equals no id
+  const id = given as Id // a value of another type equals no id
   return TABLES[section].ids === 'sequence' ? id : (canonicalUuid(String(id)) ?? id)
 }
 
@@ -259,7 +259,7 @@ export function outcomeOf(section: SectionName, { id, name, isNew }: Matched, fi
   return { section, id, name, action: isNew ? 'created' : fields.length > 0 ? 'changed' : 'unchanged', fields }
 }
 
-/** The planned change of an agent or tool. `version` is that of the state it was decided on; undefined for a new row. */
+/** The planned change of an agent or tool. `version` is the version that the decision was based on; undefined for a new row. */
 export interface Planned<T extends ResourceTypes> {
   outcome: Outcome
   version: number | undefined
@@ -267,8 +267,8 @@ export interface Planned<T extends ResourceTypes> {
 }
 
 /**
- * Creates and changes agents or tools in the order of their ids, so that row locks cannot deadlock. Throws `Refusal` if another row took a
- * new id, or a row changed after it was read.
+ * Creates and changes agents or tools in the order of their ids, so that row locks cannot deadlock. Throws `Refusal` if a new id was taken or a
+ * row changed meanwhile.
  */
 export async function storeInOrder<T extends ResourceTypes>(
   trx: Transaction<Tables>,

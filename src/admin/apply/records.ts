@@ -10,17 +10,17 @@ import { entryInWords, type Refer, valueIn } from './words.js'
 type Row = Record<string, unknown>
 type Section = Exclude<SectionName, 'tools' | 'agents'>
 
-/** Rows of another table that belong to a row, as lists of its record. */
+/** Rows of a linked table that belong to a row. They appear as lists in its record. */
 interface Link {
   table: keyof Tables
   owner: 'user_group_id' | 'document_set_id'
   lists(rows: readonly Row[]): Record<string, unknown[]>
-  /** The inverse, without the owner's column. */
+  /** The rows for the lists of a record, without the owner's column. */
   rows(record: Row): Row[]
 }
 
 interface Shape {
-  /** The columns with their values in a new row. */
+  /** The columns, with the values of a new row. */
   columns: Row
   links?: readonly Link[]
 }
@@ -82,12 +82,12 @@ function linkOf(field: string, table: keyof Tables, column: string): Link {
 
 export const RECORD_SECTIONS = Object.keys(SHAPES) as Section[]
 
-/** The dependent rows that are removed with a row. */
+/** The linked rows that are removed together with a row. */
 export function linksOf(section: Section): readonly Link[] {
   return SHAPES[section].links ?? []
 }
 
-/** Reads the rows of one list with their links, sorted by id (users by email). */
+/** Reads the rows of one list with their linked rows, sorted by id (users by email). */
 async function readRecords(db: Kysely<Tables>, section: Section): Promise<Map<Id, Row>> {
   const { table, named } = TABLES[section]
   const columns = sql.join(['id', ...Object.keys(SHAPES[section].columns)].map(column => sql.ref(column)))
@@ -103,13 +103,13 @@ async function readRecords(db: Kysely<Tables>, section: Section): Promise<Map<Id
   return records
 }
 
-/** The entries of one list of a document. */
+/** One list of rows as entries of a document. */
 export async function readSection(db: Kysely<Tables>, section: Section, refer: Refer): Promise<object[]> {
   const records = [...(await readRecords(db, section)).values()]
   return records.map(({ name, ...others }) => entryInWords({ ...others, ...(name != null && { name }) }, refer))
 }
 
-/** Plans the changes of a list without versions. Faults are added to the catalogue. */
+/** Plans the changes to a list without versions. Faults are added to the catalogue. */
 export async function planRecords(db: Kysely<Tables>, section: Section, catalogue: Catalogue): Promise<Plan> {
   const matches = catalogue.entries(section)
   const stored = matches.length > 0 ? await readRecords(db, section) : new Map<Id, Row>()
@@ -157,13 +157,13 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
   }
 }
 
-/** The record with the fields of an entry. */
+/** The record with the fields of its entry applied. */
 function mergedRecord(section: Section, before: Row, match: Matched, catalogue: Catalogue): Row {
   const record = { ...before }
   for (const field of Object.keys(before).filter(field => field !== 'id')) {
     const value = valueIn(match, field, catalogue)
     if (value === undefined) continue
-    record[field] = field === 'permissions' ? [...new Set(value as string[])].sort() : value // a set of words
+    record[field] = field === 'permissions' ? [...new Set(value as string[])].sort() : value // permissions are a set
   }
   return Object.assign(record, ...linksOf(section).map(({ lists, rows }) => lists(rows(record))))
 }

@@ -30,16 +30,16 @@ import { readSource } from '../source.js'
 import { type Catalogue, type Matched, outcomeOf, type Plan, type Planned, storeInOrder } from './catalogue.js'
 import { valueIn } from './words.js'
 
-/** The context that tools need in addition to the document. */
+/** The context of tools that the document does not contain. */
 export interface ToolSurroundings {
   ring: KeyRing
-  /** The values of `${env:NAME}`. */
+  /** The environment for `${env:NAME}` references. */
   env: Readonly<Record<string, string | undefined>>
-  /** The folder for relative paths in `definition_file`; by default the current one. */
+  /** The folder for relative paths in `definition_file`. Default: the current folder. */
   baseDir?: string
 }
 
-/** The operator's request for one tool: fields of an update, and columns. Absent ones stay unchanged. */
+/** The requested changes of one tool: fields of an update, and columns. Absent ones stay unchanged. */
 interface GivenTool {
   fields: ToolUpdateFields
   columns: Partial<ToolContent>
@@ -47,7 +47,7 @@ interface GivenTool {
   warnings?: number
 }
 
-/** Plans the changes of a document's tools. Faults are added to the catalogue. */
+/** Plans the changes to the tools of a document. Faults are added to the catalogue. */
 export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
   const states = await db
@@ -66,7 +66,7 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
     }
     const given = await givenTool(db, match, catalogue, around, before)
     const decision = decideAsOperator(before, given, around.ring, catalogue, match.loc)
-    if (decision === undefined) continue // its faults are in the catalogue
+    if (decision === undefined) continue // its faults were added to the catalogue
     const outcome = outcomeOf('tools', match, decision.changes)
     planned.push({ outcome, version: stored.get(id)?.version, decide: () => decision })
     if (outcome.action === 'unchanged') continue
@@ -85,12 +85,12 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
   }
 }
 
-/** The state of a tool that does not exist yet. */
+/** The state that a new tool is compared with. */
 function blankTool(id: number): ToolState {
   return { ...BLANK_TOOL, id, headers: [] as unknown[] } as ToolState
 }
 
-/** Applies the rules of the API to the operator's request, also to built-in tools. Faults are added to the catalogue, at `loc`. */
+/** Applies the API's rules to the operator's changes, for built-in tools too. Faults are added to the catalogue at `loc`. */
 function decideAsOperator(
   state: ToolState,
   { fields, columns }: GivenTool,
@@ -114,7 +114,7 @@ function decideAsOperator(
   }
 }
 
-/** Describes the effect of a new definition, or of other headers, on the model that calls the tool. For a first definition, lists its operations. */
+/** Describes how a new definition or other headers affect the model that calls the tool. For a first definition, lists its operations. */
 function impactOf(before: ToolState, { fields: { definition, custom_headers }, methods = [] }: GivenTool): string[] {
   const { definition_text: stored, definition_hash: hash } = before
   const headerNamesBefore = before.headers.map(({ name }) => name)
@@ -126,7 +126,7 @@ function impactOf(before: ToolState, { fields: { definition, custom_headers }, m
   return changes.map(change => [change.operation, change.msg].filter(Boolean).join(': '))
 }
 
-/** The columns that the rules of the API judge. */
+/** The columns that the API's rules check. */
 const RULED: ReadonlySet<string> = new Set(['name', 'description', 'passthrough_auth', 'oauth_config_id'])
 
 async function givenTool(
@@ -146,16 +146,16 @@ async function givenTool(
   return { fields, columns: Object.fromEntries(values), ...checked }
 }
 
-/** The prefix of the environment variables that a document may read. */
+/** Documents may refer only to environment variables with this prefix. */
 const PREFIX = 'AGENTS_'
 
-/** Returns the reference to an environment variable as documents write it. */
+/** The reference to an environment variable, as it is written in a document. */
 export function placeholder(variable: string): string {
   return `\${env:${variable}}`
 }
 
 /**
- * Fills in the secrets of an entry's headers. An entry without a value, or with the stored one, gets the mask of the stored value, so that
+ * Fills in the secret header values of an entry. A value that is missing or equals the stored one becomes the mask of the stored one, so that
  * applying an export changes nothing.
  */
 async function givenHeaders(
@@ -165,7 +165,7 @@ async function givenHeaders(
   { ring, env }: ToolSurroundings,
   before: ToolState,
 ) {
-  const { custom_headers } = match.entry as ToolEntry // it passed the document's schema
+  const { custom_headers } = match.entry as ToolEntry // the document's schema was checked
   if (custom_headers === undefined) return undefined
   const stored = before.headers.length > 0 ? await sealedHeaders(db, sql`tool_id = ${before.id}`) : []
   return custom_headers.map(({ key, value: written }, index) => {
@@ -187,7 +187,7 @@ async function givenHeaders(
   })
 }
 
-/** The checked definition of an entry. Its faults are added to the catalogue. */
+/** The checked definition of an entry. Faults are added to the catalogue. */
 function givenDefinition(
   { entry, isNew, loc }: Matched,
   catalogue: Catalogue,
@@ -212,7 +212,7 @@ function givenDefinition(
   }
   const text = JSON.stringify(value)
   if (hash !== null && stored !== undefined && JSON.stringify(JSON.parse(stored)) === text) {
-    return { definition: { text: stored, hash, names: [] } } // it keeps its text and is not judged again
+    return { definition: { text: stored, hash, names: [] } } // an unchanged definition keeps its text and is not checked again
   }
   const headerNames = custom_headers?.map(({ key }) => key) ?? headers.map(({ name }) => name)
   const checked = checkDefinition(value, { headerNames, at })

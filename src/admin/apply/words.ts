@@ -5,12 +5,12 @@ import type { Change } from '../../updates/audit.js'
 import type { SectionName } from '../document.js'
 import { type Catalogue, type Id, type Matched, SECTIONS, TABLES } from './catalogue.js'
 
-/* Translates between the names of columns and audit rows and those of documents. */
+/* Translates names of columns and audit fields to field names of documents, and back. */
 
-/** Returns a document's reference to a row: its name or email, or an object with the id if the name is not unique. */
+/** Returns a document's reference to a row: its name or email, or an object with its id if the name is not unique. */
 export type Refer = (section: SectionName, id: Id | null) => unknown
 
-/** Reads the names of all rows for references. */
+/** Reads the names of all rows, for references. */
 export async function readReferences(db: Kysely<Tables>): Promise<Refer> {
   const names = new Map<string, string | null>()
   const counts = new Map<string, number>()
@@ -30,7 +30,7 @@ export async function readReferences(db: Kysely<Tables>): Promise<Refer> {
   }
 }
 
-/** How a document shows a column of references: the field, the list it refers to, and the key inside a record. */
+/** How a document shows a column with references: the field's name, the list that it refers to, and the key within a record. */
 interface Reference {
   word: string
   section: SectionName
@@ -55,7 +55,7 @@ const REFERENCES: Readonly<Record<string, Reference>> = {
   ),
 }
 
-/** The value of a column or list in an entry, with ids for references; undefined if the entry leaves it out. */
+/** The value of a column or list in an entry, with references as ids; undefined if the entry omits it. */
 export function valueIn({ entry, loc }: Matched, field: string, catalogue: Catalogue): unknown {
   const { word, section, key, isShare } = REFERENCES[field] ?? { word: field }
   const given = entry[word]
@@ -63,7 +63,7 @@ export function valueIn({ entry, loc }: Matched, field: string, catalogue: Catal
   if (!Array.isArray(given)) return catalogue.resolve(section, given, [...loc, word])
   const found = given.map((item, index) => {
     const at = [...loc, word, index]
-    // Of a document set, users and groups are references; of an agent they are shares.
+    // Users and groups are references in a document set, but shares in an agent.
     if (key === undefined || !Object.hasOwn(Object(item), key))
       return [catalogue.resolve(section, item, at), undefined] as const
     const { [key]: named, ...rest } = item
@@ -74,7 +74,7 @@ export function valueIn({ entry, loc }: Matched, field: string, catalogue: Catal
   return distinct.map(([id, record]) => record ?? id)
 }
 
-/** A column and its value as the document has them. */
+/** The name and value of a column, as a document shows them. */
 function inWords(field: string, value: unknown, refer: Refer): [word: string, value: unknown] {
   const { word, section, key = 'id' } = REFERENCES[field] ?? { word: field }
   if (section === undefined) return [word, value]
@@ -86,12 +86,12 @@ function inWords(field: string, value: unknown, refer: Refer): [word: string, va
   return [word, Array.isArray(value) ? value.map(named) : named(value ?? null)]
 }
 
-/** All columns of a row as fields of a document's entry. */
+/** All columns of a row, as the fields of an entry. */
 export function entryInWords(row: object, refer: Refer): Record<string, unknown> {
   return Object.fromEntries(Object.entries(row).map(([field, value]) => inWords(field, value, refer)))
 }
 
-/** Translates columns to document fields, and ids to references. */
+/** Changes with the field names and references that documents use. */
 export function changesInWords(changes: readonly Change[], refer: Refer): Change[] {
   return changes.map(change => {
     const [field, from] = inWords(change.field, change.from, refer)

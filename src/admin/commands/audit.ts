@@ -39,7 +39,7 @@ async function listCommand(
   call: CommandLine,
   { limit, ...filter }: AuditFilter & { limit: number },
 ): Promise<undefined> {
-  // One extra row shows that there are more.
+  // Reads one more row than shown, to know whether there are more.
   const rows = await listAudit(await call.db(), { ...filter, limit: limit + 1 })
   call.list(rows.slice(0, limit), {
     TIME: row => row.at,

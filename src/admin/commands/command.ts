@@ -22,20 +22,20 @@ export interface Output {
   remark(text: string): void
 }
 
-/** The words of a command after `agentctl`: `token create`. */
+/** The name of a command without `agentctl`, for example `token create`. */
 export function nameOf(command: Command): string {
   return command.parent === null ? '' : `${nameOf(command.parent)} ${command.name()}`.trim()
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** A command such as a migration or an audit verification may take minutes. */
+/** Commands such as migrations and audit verification may take minutes. */
 const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000' }
 
 /** One command line, with its environment, output and database. */
 export class CommandLine {
   status: number = EXIT.ok
-  /** True once the database has answered: if it is lost later, a change may be stored. */
+  /** True once the database has answered. If the connection is lost after that, a change may be stored. */
   connected = false
   #command: Command | undefined
   #actor: Actor | undefined
@@ -47,7 +47,7 @@ export class CommandLine {
   ) {}
 
   /**
-   * Adds a command. `usage` is its name and arguments, `example` the arguments in its help. `run` receives the parsed options and
+   * Adds a command. `usage` is its name and arguments, `example` the arguments shown in its help. `run` receives the parsed options and
    * arguments, and returns the exit status, or undefined for success.
    */
   add<Options extends object, Arguments extends unknown[]>(
@@ -61,7 +61,7 @@ export class CommandLine {
     return command.action(async () => {
       this.#command = command
       try {
-        const args = command.processedArgs as Arguments // their types follow from `usage` and its parsers
+        const args = command.processedArgs as Arguments // `usage` and its parsers determine the types
         this.status = (await run(this, command.opts<Options>(), ...args)) ?? EXIT.ok
       } finally {
         await (await this.#opened?.catch(() => undefined))?.close()
@@ -75,7 +75,7 @@ export class CommandLine {
     return readConfig({ ...PATIENCE, ...Object.fromEntries(given) })
   }
 
-  /** The author of this command for the audit trail: its name with the given options, without their values. */
+  /** This command as the author in the audit trail: its name and the options given, without their values. */
   get actor(): Actor {
     const command = this.#command
     const isGiven = (name: string) => command?.getOptionValueSource(name) === 'cli'
@@ -98,14 +98,14 @@ export class CommandLine {
     for (const line of tableLines(rows)) this.print(line)
   }
 
-  /** Prints the value with `--json`, else `shown`. */
+  /** Prints the value as JSON with `--json`, otherwise `shown`. */
   answer(value: unknown, shown: string | (() => void)): undefined {
     if (this.json) this.output.print(jsonText(value))
     else if (typeof shown === 'string') this.print(shown)
     else shown()
   }
 
-  /** Prints rows as JSON, or as a table with these columns. */
+  /** Prints rows as JSON with `--json`, otherwise as a table with these columns. */
   list<Row>(rows: readonly Row[], columns: Readonly<Record<string, (row: Row) => Cell>>): undefined {
     const cells = rows.map(row => Object.values(columns).map(cell => cell(row)))
     this.answer(rows, () => this.printTable([Object.keys(columns), ...cells]))
@@ -121,7 +121,7 @@ export class CommandLine {
     return await this.#opened
   }
 
-  /** The database of DATABASE_URL, or the embedded one of a running service, with its schema. Throws `NotConfigured`, also if a later program made it. */
+  /** The database at DATABASE_URL or of a running service, and the state of its schema. Throws `NotConfigured`, also if the schema requires a later program. */
   async rawDatabase(): Promise<OpenedDatabase & { schema: Exclude<SchemaState, { kind: 'ahead' }> }> {
     const opened = await this.#open()
     const schema = await schemaState(opened.database.db, VERSION)
@@ -131,7 +131,7 @@ export class CommandLine {
     return { ...opened, schema }
   }
 
-  /** The database, if it has the schema that this program needs. Throws `NotConfigured`. */
+  /** The database, if its schema is current. Throws `NotConfigured`. */
   async database(): Promise<Database> {
     const { database, schema } = await this.rawDatabase()
     if (schema.kind === 'current') return database
@@ -143,16 +143,16 @@ export class CommandLine {
     return (await this.database()).db
   }
 
-  /** The key ring. An embedded database is opened first, because its key file is created next to its data. */
+  /** The key ring. Opens an embedded database first, because its key file is created next to the data. */
   async ring(): Promise<KeyRing> {
     if (this.config.database.url === undefined) await this.#open()
     return configuredKeyRing(this.config)
   }
 }
 
-/* Parsers of options and arguments. Commander prefixes their errors with the option. */
+/* Parsers of options and arguments. Commander puts the option's name in front of their errors. */
 
-/** Parses an id: a whole number from 1. */
+/** Parses an id, which is a positive whole number. */
 export function wholeNumber(text: string): number {
   if (!/^[1-9]\d{0,9}$/.test(text) || Number(text) > 2_147_483_647)
     throw new InvalidArgumentError('It must be a whole number from 1.')
@@ -169,7 +169,7 @@ export function dateTime(text: string): string {
 
 const UNIT_S: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 }
 
-/** Parses a duration such as `90d`, `12h`, `30m` or `45s` to seconds; at most ten years. */
+/** Parses a duration such as `90d`, `12h`, `30m` or `45s`, of at most ten years, into seconds. */
 export function durationS(text: string): number {
   const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? []
   const seconds = Number(count) * (UNIT_S[unit ?? ''] ?? Number.NaN)

@@ -30,7 +30,7 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
     .option('--plan', 'only show what would be erased; exit status 2')
 }
 
-/** Returns an email that documents accept too. Throws `UsageError`. */
+/** Checks that documents accept the email too. Throws `UsageError`. */
 export function checkedEmail(text: string): string {
   if (isEmail(text)) return text
   throw new UsageError(`not an email: ${text}`)

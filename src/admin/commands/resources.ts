@@ -23,7 +23,7 @@ async function ownerCommand(call: CommandLine, { to }: { to: string }, id: numbe
     if (!owner.active) throw new Refusal(`${owner.email} is inactive`)
     const decide = (state: PersonaState) => {
       if (state.deleted) throw new Refusal(`agent ${id} is deleted`)
-      const users = state.users.filter(share => share.id !== owner.id) // an owner has all rights already
+      const users = state.users.filter(share => share.id !== owner.id) // the owner has all rights anyway
       return decisionFor(state, { ...contentOf(state), users, owner_id: owner.id })
     }
     return await changeAsOperator(trx, personaResource, id, decide, call.actor)

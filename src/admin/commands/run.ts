@@ -74,7 +74,7 @@ export function programOf(line: CommandLine): Command {
   return program
 }
 
-/** The commands that can be run, without the groups. */
+/** All commands that can be run, excluding groups of commands. */
 export function allCommands(from: Command): Command[] {
   return from.commands.flatMap(command => (command.commands.length > 0 ? allCommands(command) : [command]))
 }
@@ -93,7 +93,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
       isGroup ? 'name one of its commands' : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
     ]
   }
-  // One sentence. Names in it were chosen by others and may contain newlines.
+  // A message of one sentence. It may quote names with newlines, which other people chose.
   if (error instanceof UsageError) return [EXIT.usage, harmless(message)]
   if (error instanceof Refusal || error instanceof Refused) return [EXIT.error, harmless(message)]
   if (MISCONFIGURED.some(kind => error instanceof kind)) return [EXIT.configuration, message]

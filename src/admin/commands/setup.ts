@@ -25,7 +25,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
 
 async function initCommand(call: CommandLine, _: object, given: string): Promise<undefined> {
   const email = checkedEmail(given)
-  // Report a missing key ring before anything is created.
+  // Fails before anything is created if the key ring is missing.
   await call.ring()
   const { database, description, schema } = await call.rawDatabase()
   const migrations = schema.kind === 'behind' ? await migrate(database) : []

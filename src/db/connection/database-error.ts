@@ -1,12 +1,12 @@
 import pg from 'pg'
 
-/** SQLSTATE codes that the program compares by name (PostgreSQL documentation, appendix A). */
+/** The SQLSTATE codes that the program refers to by name (PostgreSQL documentation, appendix A). */
 export const SQLSTATE = { foreignKeyViolation: '23503', insufficientPrivilege: '42501' } as const
 
-/** The kinds of database errors by SQLSTATE code or class. A FATAL error is `connection_lost`, unless the server lacks resources (class 53). */
+/** The kinds of database errors with their SQLSTATE codes and classes. A FATAL error is `connection_lost`, unless the server lacks resources (class 53). */
 const KINDS = {
   connection_lost: '08 57P 25P03 25P04',
-  // The server does not know a prepared statement, or knows it already: the session is not the one that prepared it.
+  // The server does not know a prepared statement, or knows one of this name already: a pooler has switched sessions.
   cached_plan: '26000 42P05',
   read_only: '25006',
   out_of_resources: '53 58',
@@ -16,7 +16,7 @@ const KINDS = {
   lock_timeout: '55P03',
   statement_timeout: '57014',
   no_table: '42P01',
-  // Thrown by the program: a wait that timed out, another process that migrates for too long, and a closed pool.
+  // Errors that the program throws itself: a wait timed out, another process migrates for too long, the pool is closed.
   waited: '',
   migrating: '',
   closed: '',
@@ -24,7 +24,7 @@ const KINDS = {
   other: '',
 } as const
 
-/** The kinds after which nothing was applied, and a retry on another connection may succeed. */
+/** After an error of these kinds nothing was applied, and a retry on another connection may succeed. */
 const TRANSIENT = ['connection_lost', 'cached_plan', 'read_only', 'too_many_connections', 'serialization']
 
 export type DatabaseErrorKind = keyof typeof KINDS
@@ -33,7 +33,7 @@ const KIND_OF_CODE = new Map(
   Object.entries(KINDS).flatMap(([kind, codes]) => codes.split(' ').map(code => [code, kind as DatabaseErrorKind])),
 )
 
-/** An error between the service and its database that the server does not report (`DatabaseError` of pg). */
+/** A database error that the server did not report. Errors that it reports are pg's `DatabaseError`. */
 export class DatabaseFault extends Error {
   constructor(
     readonly kind: DatabaseErrorKind,
@@ -45,7 +45,7 @@ export class DatabaseFault extends Error {
   }
 }
 
-/** The connection failed or was lost; nothing can have been applied. */
+/** The connection failed or was lost, and nothing was applied. */
 export class ConnectionLost extends DatabaseFault {
   constructor(options?: ErrorOptions) {
     super('connection_lost', 'the connection to the database was lost; nothing was applied', options)
@@ -53,8 +53,8 @@ export class ConnectionLost extends DatabaseFault {
 }
 
 /**
- * The connection was lost after a commit, or a write outside a transaction, was sent: it may have been applied. Do not repeat the work
- * without `Database.hasStored`.
+ * The connection was lost after a commit or an autocommitted write was sent, so it may have been applied. Call `Database.hasStored` before
+ * repeating the work.
  */
 export class CommitUnknown extends DatabaseFault {
   constructor(options?: ErrorOptions) {
@@ -62,9 +62,9 @@ export class CommitUnknown extends DatabaseFault {
   }
 }
 
-/** Waiting for a connection or a turn timed out. Nothing was sent. */
+/** Waiting for a connection or for another process timed out. Nothing was sent. */
 export class WaitedInVain extends DatabaseFault {
-  /** `awaited`: what it waited for, in words for the client. */
+  /** `awaited`: a description for the client of what was awaited. */
   constructor(
     readonly awaited: string,
     readonly waitMs: number,
@@ -74,14 +74,14 @@ export class WaitedInVain extends DatabaseFault {
   }
 }
 
-/** The service cannot use this server. The message has the reason and the remedy. */
+/** The service cannot use this server. The message names the reason and the remedy. */
 export class ServerUnfit extends DatabaseFault {
   constructor(message: string) {
     super('connection_lost', message)
   }
 }
 
-/** Classifies a database error by class and SQLSTATE; other errors are `other`. An unknown commit is not transient. Never throws. */
+/** Classifies a database error by its SQLSTATE; other errors are `other`. A `CommitUnknown` does not count as transient. Never throws. */
 export function classifyDatabaseError(error: unknown) {
   const kind = kindOf(error)
   const constraint = error instanceof pg.DatabaseError ? error.constraint : undefined
@@ -92,24 +92,24 @@ function kindOf(error: unknown): DatabaseErrorKind {
   if (error instanceof DatabaseFault) return error.kind
   if (!(error instanceof pg.DatabaseError)) return 'other'
   const { code = '', severity = '', routine } = error
-  // 0A000 has many meanings. Only this routine reports "cached plan must not change result type".
+  // 0A000 covers many errors. Only this routine reports "cached plan must not change result type".
   if (code === '0A000' && routine === 'RevalidateCachedQuery') return 'cached_plan'
   if (/FATAL|PANIC/.test(severity) && !code.startsWith('53')) return 'connection_lost'
   return [code, code.slice(0, 3), code.slice(0, 2)].map(part => KIND_OF_CODE.get(part)).find(kind => kind) ?? 'other'
 }
 
-/** True if the connection is lost by this error, which a pooler may send in the server's name: the statement may have been applied. */
+/** True if this error means that the connection is lost. A pooler may send it after the statement was applied. */
 export function isLostBy(error: pg.DatabaseError): boolean {
   return /FATAL|PANIC/.test(error.severity ?? '') || kindOf(error) === 'connection_lost'
 }
 
-/** True if the server is unreachable or refuses the connection. Such messages help an operator; messages about a statement may quote stored data. */
+/** True if the server is unreachable or refuses the connection. Only these messages are safe to show: those about statements may quote stored data. */
 export function isAboutConnecting(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) return /^(?:08|28|3D|53|57)/.test(error.code ?? '')
   return kindOf(error) !== 'other'
 }
 
-/** The innermost cause of an error. Its message, for an operator, may quote data that was sent to the server. */
+/** The innermost cause of an error. Its message is for operators only, because it may quote data sent to the server. */
 export function rootOf(error: unknown): Error {
   if (error instanceof AggregateError && error.errors.length > 0) return rootOf(error.errors[0])
   if (!(error instanceof Error)) return new Error(String(error))

@@ -2,22 +2,22 @@ import type { ClientConfig } from 'pg'
 import { parse, toClientConfig } from 'pg-connection-string'
 
 export interface DatabaseAddress {
-  /** Host, login, encryption. It holds the password. */
+  /** Host, login and encryption, including the password. */
   config: ClientConfig
   /** For logs, without password and certificate files. */
   description: string
-  /** True if a server that accepts no writes is refused. */
+  /** True if a read-only server is refused. */
   writesOnly: boolean
   /** Limits both opening a connection and waiting for a free one. */
   connectTimeoutMs: number
 }
 
-/** `warnings` are sentences for the operator about an accepted URL. */
+/** `warnings` are sentences for the operator about a URL that was accepted. */
 export type ParsedDatabaseUrl =
   | { ok: true; address: DatabaseAddress; warnings: string[] }
   | { ok: false; faults: string[] }
 
-/** The accepted parameters. `form` matches their values; `otherwise` completes the sentence about any other value. */
+/** The accepted parameters. `form` matches valid values; `otherwise` completes the sentence about an invalid one. */
 const PARAMETERS: Readonly<Record<string, readonly [form: RegExp, otherwise: string] | null>> = {
   host: [/^[^,]+$/, 'must name one address, such as that of the primary'],
   port: [/^[1-9]\d{0,4}$/, 'must be from 1 to 65535'],
@@ -44,7 +44,7 @@ const NOT_A_URL =
   'it is not a URL like postgresql://user:password@host:5432/database with one host; ' +
   'characters such as / ? # @ and % in a password are written as %2F %3F %23 %40 and %25'
 
-/** Parses `DATABASE_URL` and reads the certificates that it names. Returns the faults as sentences without secrets. Never throws. */
+/** Parses `DATABASE_URL` and reads the certificate files that it names. Faults are sentences without secrets. Never throws. */
 export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
   const text = given.trim() // a secret written with `echo` ends with a newline
   const url = /^postgres(?:ql)?:\/\/[^#]*$/.test(text) && URL.canParse(text) ? new URL(text) : undefined
@@ -64,7 +64,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
     faults.push('sslrootcert and channel_binding=require need an sslmode: write verify-full')
   if (sslmode === 'verify-ca' && !searchParams.has('sslrootcert')) faults.push('sslmode=verify-ca needs sslrootcert')
   if (faults.length > 0) return { ok: false, faults }
-  if (searchParams.get('sslrootcert') === 'system') searchParams.delete('sslrootcert') // Node's own, as in libpq
+  if (searchParams.get('sslrootcert') === 'system') searchParams.delete('sslrootcert') // means the certificates of Node, as in libpq
   try {
     const parsed = toClientConfig(parse(url.href, { useLibpqCompat: true }))
     const config = { port: 5432, ssl: false, ...parsed, enableChannelBinding: binding !== 'disable' }
@@ -85,7 +85,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
 
 const UNENCRYPTED = 'names another host without sslmode, so nothing is encrypted: set sslmode=verify-full, or disable'
 
-/** Shows an unknown name only if it cannot be part of a password with an unencoded `?`. */
+/** Quotes an unknown name only if it cannot be part of a password that contains an unencoded `?`. */
 function unsupported(name: string, url: URL): string {
   const shown = /^\w{1,40}$/.test(name) && !url.search.includes('@') ? ` ${name}` : ''
   return `the parameter${shown} is not supported; these are: ${Object.keys(PARAMETERS).join(', ')}`

@@ -1,15 +1,15 @@
 import type { DatabaseAddress } from './database-url.js'
 
-/** The address of a database, and the limits for it. */
+/** The address of a database and its limits. */
 export interface DatabaseOptions {
   address: DatabaseAddress
   poolSize: number
   statementTimeoutMs: number
   lockTimeoutMs: number
-  /** A server that is silent this long after the statement timeout counts as lost. Default: two seconds. */
+  /** How long after the statement timeout a silent server counts as lost. Default: two seconds. */
   responseMarginMs?: number
   /**
-   * False behind a pooler in transaction mode, which keeps neither prepared statements nor session settings. Then each `begin` makes the
+   * False behind a pooler in transaction mode, which keeps neither prepared statements nor session settings. Each `begin` then sends the
    * settings in the same round trip.
    */
   preparedStatements: boolean
@@ -17,11 +17,11 @@ export interface DatabaseOptions {
   onStatement?: (text: string) => void
   /** Called when an idle connection is lost. */
   onError?: (error: Error) => void
-  /** Called when new connections reach another server than before, with its name and version. Must not throw. */
+  /** Called with the server's name and version when a new connection reaches another server than before. Must not throw. */
   onServer?: (server: string) => void
 }
 
-/** The idle timeout of a transaction is this, or the statement timeout if that is longer. */
+/** The minimum idle timeout of a transaction. A longer statement timeout replaces it. */
 const IDLE_MIN_MS = 10_000
 
 const PLANNING = Object.entries({
@@ -31,29 +31,29 @@ const PLANNING = Object.entries({
   jit: 'off',
 })
 
-/** Settings that results depend on. They override those of the server, database or role (`ALTER DATABASE ... SET`). */
+/** Settings that affect results. They override those of the server, the database and the role (`ALTER DATABASE ... SET`). */
 function settings({ statementTimeoutMs, lockTimeoutMs }: DatabaseOptions): [name: string, value: string | number][] {
   return [
     ['statement_timeout', statementTimeoutMs],
     ['lock_timeout', lockTimeoutMs],
     ['idle_in_transaction_session_timeout', Math.max(statementTimeoutMs, IDLE_MIN_MS)],
-    ['client_connection_check_interval', 1_000], // ends a statement soon after its client is gone
+    ['client_connection_check_interval', 1_000], // ends a statement soon after its client has gone
     ['default_transaction_isolation', 'read committed'],
     ['DateStyle', 'ISO'],
     ['TimeZone', 'UTC'],
-    // One plan by keys fits all values.
+    // Keeps plans that use keys for all values.
     ...PLANNING,
   ]
 }
 
-/** The settings as the server's command-line options for a new session. */
+/** The settings as command-line options that the server applies to a new session. */
 export function startupOptions(options: DatabaseOptions): string {
   return settings(options)
     .map(([name, value]) => `-c ${name}=${String(value).replaceAll(' ', '\\ ')}`)
     .join(' ')
 }
 
-/** A query that applies settings to one transaction; undefined if the session has them. */
+/** A query that applies the settings to one transaction; undefined if the session keeps them itself. */
 export function transactionPrelude(options: DatabaseOptions): string | undefined {
   if (options.preparedStatements) return undefined
   return `select ${settings(options).map(([name, value]) => `set_config('${name}', '${value}', true)`)}`

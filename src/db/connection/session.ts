@@ -4,19 +4,19 @@ import { CommitUnknown, ConnectionLost, classifyDatabaseError, isLostBy } from '
 import { type DatabaseOptions, transactionPrelude } from './options.js'
 
 export interface Query<R = unknown> extends CompiledQuery<R> {
-  /** True if it changes data. By default every query does that does not begin with `select`. */
+  /** True if the query changes data. Default: true unless it begins with `select`. */
   readonly writes?: boolean
-  /** The name for preparing it on a connection, unique to its text. */
+  /** The name of the prepared statement, unique for its text. */
   readonly name?: string
-  /** The query sets the `statement_timeout` of its transaction to this; 0 is no limit. */
+  /** Set if the query changes the `statement_timeout` of its transaction to this value; 0 means no limit. */
   readonly setsTimeoutMs?: number
 }
 
-/** An open connection of the pool, for Kysely. It limits the time of queries, and reports its loss as `ConnectionLost` or `CommitUnknown`. */
+/** A pooled connection as Kysely uses it. It limits the time of queries, and reports its loss as `ConnectionLost` or `CommitUnknown`. */
 export class Session implements DatabaseConnection {
   readonly #client: pg.PoolClient
   readonly #options: DatabaseOptions
-  /** Sent after every `begin`, if the session itself keeps no settings. */
+  /** Sent with every `begin` if the session cannot keep settings. */
   readonly #prelude: string | undefined
   #loss: unknown
   #isStale = false
@@ -27,7 +27,7 @@ export class Session implements DatabaseConnection {
     this.#options = options
     this.#prelude = transactionPrelude(options)
     this.#timeoutMs = options.statementTimeoutMs
-    // An `error` event without a listener would end the process when the server dies.
+    // Without a listener, an `error` event would end the process when the server dies.
     client.on('error', error => {
       this.#loss ??= error
     })
@@ -36,7 +36,7 @@ export class Session implements DatabaseConnection {
     })
   }
 
-  /** Runs one query in its own round trip. Without session settings, a query outside a transaction runs in its own. */
+  /** Runs one query. If the session cannot keep settings, a query outside a transaction gets its own transaction. */
   async executeQuery<R>(query: Query): Promise<QueryResult<R>> {
     if (this.#prelude === undefined || this.#isInTransaction) return await this.#run<R>(query)
     await this.begin()
@@ -50,24 +50,24 @@ export class Session implements DatabaseConnection {
     }
   }
 
-  // biome-ignore lint/correctness/useYield: nothing is streamed, and Kysely's interface has it
+  // biome-ignore lint/correctness/useYield: Kysely requires the method, but nothing is streamed
   async *streamQuery(): AsyncIterableIterator<never> {
     throw new Error('no query is streamed')
   }
 
-  /** Begins a transaction, at READ COMMITTED by default, whatever the server's default is. */
+  /** Begins a transaction. The isolation level defaults to READ COMMITTED, not to the server's default. */
   async begin({ isolationLevel = 'read committed', accessMode }: TransactionSettings = {}): Promise<void> {
     const begin = `begin isolation level ${isolationLevel} ${accessMode ?? ''}`.trimEnd()
     await this.#exchange({ text: this.#prelude === undefined ? begin : `${begin}; ${this.#prelude}` }, false)
   }
 
-  /** Commits. Throws `CommitUnknown` if the connection was lost meanwhile, and an error if the server rolled back. */
+  /** Commits. Throws `CommitUnknown` if the connection is lost meanwhile, and an error if the server rolled back. */
   async commit(): Promise<void> {
     const { command } = await this.#exchange({ text: 'commit' }, true)
     if (command === 'ROLLBACK') throw new Error('a statement of the transaction had failed: it was rolled back')
   }
 
-  /** Rolls back; for a lost connection the server does. */
+  /** Rolls back. If the connection is lost, the server does so itself. */
   async rollback(): Promise<void> {
     if (this.#loss !== undefined) return
     await this.#exchange({ text: 'rollback' }, false).catch(() => {
@@ -83,8 +83,8 @@ export class Session implements DatabaseConnection {
 
   async #run<R>(query: Query): Promise<QueryResult<R>> {
     const { sql: text, parameters, name, setsTimeoutMs } = query
-    const values = parameters as unknown[] // pg only reads them
-    // Behind a pooler the next statement may reach another server connection, so nothing is prepared.
+    const values = parameters as unknown[] // pg does not modify them
+    // Behind a pooler, the next statement may reach another server session, so nothing is prepared.
     const isNamed = name !== undefined && this.#prelude === undefined
     const sent = values.length === 0 ? { text } : { text, values, ...(isNamed && { name }) }
     const { rows, rowCount } = await this.#exchange<R>(sent, changes(query) && !this.#isInTransaction)
@@ -92,9 +92,9 @@ export class Session implements DatabaseConnection {
     return { rows, numAffectedRows: BigInt(rowCount ?? 0) }
   }
 
-  /** Sends one round trip. If the server is silent for too long, cuts the connection. `mayApply`: it is or includes a commit. */
+  /** Sends a query in one round trip, and closes the connection if the server is silent too long. `mayApply`: the query commits. */
   async #exchange<R>(sent: pg.QueryConfig, mayApply: boolean) {
-    // If nothing was sent, nothing was applied, not even by a commit.
+    // The connection was lost before sending, so nothing was applied.
     if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
     this.#options.onStatement?.(sent.text)
     const { responseMarginMs = 2_000 } = this.#options
@@ -102,7 +102,7 @@ export class Session implements DatabaseConnection {
     const timer = setTimeout(() => this.#cut(), limitMs).unref()
     try {
       const result = await this.#client.query<R & pg.QueryResultRow>(sent)
-      // pg returns a non-empty list for several statements, which its type does not declare.
+      // For several statements, pg returns a non-empty list. Its type does not declare this.
       return Array.isArray(result) ? (result.at(-1) as typeof result) : result
     } catch (error) {
       throw this.#translated(error, mayApply)
@@ -119,7 +119,7 @@ export class Session implements DatabaseConnection {
     return /[TE]/.test(this.#client.getTransactionStatus() ?? '')
   }
 
-  /** Translates an error. Unless the server itself refused the statement, it may have been applied. */
+  /** Translates an error. The statement may have been applied unless the server itself refused it. */
   #translated(error: unknown, mayApply: boolean): unknown {
     if (error instanceof pg.DatabaseError) {
       const { kind } = classifyDatabaseError(error)
@@ -128,7 +128,7 @@ export class Session implements DatabaseConnection {
       this.#loss ??= error
       this.#cut()
     }
-    if (this.#loss === undefined) return error // of pg itself, such as a value that cannot be sent
+    if (this.#loss === undefined) return error // from pg itself, for example for a value that cannot be sent
     if (mayApply) return new CommitUnknown({ cause: error })
     return error instanceof pg.DatabaseError ? error : new ConnectionLost({ cause: error })
   }

@@ -1,8 +1,8 @@
 import pg from 'pg'
 
 /**
- * Converts database values: `int8` to a number, `timestamptz` to ISO 8601 with microseconds (`2024-01-02T03:04:05.123456Z`; sessions are in
- * UTC; `infinity` and years BC stay as PostgreSQL writes them), all others as pg does.
+ * Converts `int8` to a number and `timestamptz` to ISO 8601 in UTC with microseconds (`2024-01-02T03:04:05.123456Z`). `infinity`, years BC and
+ * all other types are converted as pg does.
  */
 export const VALUES = new pg.TypeOverrides()
 VALUES.setTypeParser(pg.types.builtins.INT8, Number)

@@ -29,13 +29,13 @@ import {
 export { EmbeddedUnavailable }
 
 export interface EmbeddedOptions {
-  /** The cluster is in the folder `postgresql` below this one, which is created if missing. */
+  /** The cluster is in the subfolder `postgresql`, which is created if missing. */
   dataDir: string
   /** Settings of the server (`postgres -c name=value`). */
   settings?: Record<string, string>
-  /** The folder with `postgres` and `initdb` of another PostgreSQL, from version 15 (`PG_BIN_DIR`). */
+  /** The folder with `postgres` and `initdb` of another PostgreSQL, version 15 or later (`PG_BIN_DIR`). */
   binDir?: string
-  /** Receives messages for the operator: where the data is, and unusual events. */
+  /** Receives messages for the operator: the location of the data, and unusual events. */
   log?: (line: string, level?: 'warn') => void
 }
 
@@ -43,15 +43,15 @@ export interface EmbeddedOptions {
 export interface Embedded {
   /** `postgres:///postgres?user=postgres&host=<folder of the socket>&port=5432`. There is no password. */
   url: string
-  /** The server's version: `18.4`. */
+  /** The version of the server, for example `18.4`. */
   version: string
-  /** Stops the server. Close all pools before. */
+  /** Stops the server. Close all pools first. */
   stop(): Promise<void>
 }
 
 /**
- * Runs as the server's account and becomes the server. The background loop stops the server if the pipe closes without a line, that is, if
- * the parent process was killed. It repeats the signal, because a starting server ignores it.
+ * A shell script that runs under the server's account and becomes the server. Its background loop stops the server if the pipe closes without a
+ * line, which means that the parent process was killed. It repeats the signal, because a starting server ignores it.
  */
 const BECOME_SERVER = `
 umask 077
@@ -75,9 +75,8 @@ const POLL_MS = 20
 const CHECK_MS = 500
 
 /**
- * Runs the embedded PostgreSQL on a Unix socket. PostgreSQL's `postmaster.pid` ensures that one process at a time runs a server on the
- * data. The server is restarted whenever it ends, until `stop`, and it ends with this process, even if that is killed.
- * @throws EmbeddedUnavailable if it cannot run here
+ * Runs the embedded PostgreSQL on a Unix socket. `postmaster.pid` ensures that only one process runs a server on the data. A server that ends is
+ * restarted until `stop` is called. It also ends with this process, even if that is killed. @throws EmbeddedUnavailable if it cannot run here
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
   if (process.platform === 'win32') throw new EmbeddedUnavailable('it does not run on Windows yet')
@@ -126,7 +125,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
 
 const GONE = 'its data are gone: put them back, or stop the service to begin with an empty database'
 
-/** Creates the data if missing. It is complete before it is renamed into place; of two processes, the first one's data stays. */
+/** Creates the data if missing, under a draft name that is renamed when complete. If two processes do so, the first one's data is kept. */
 function makeData(home: Home, { dir, major }: Binaries, settings: Record<string, string>): void {
   const data = join(home.path, 'data')
   if (existsSync(data)) {
@@ -148,21 +147,21 @@ function makeData(home: Home, { dir, major }: Binaries, settings: Record<string,
   } catch (error) {
     if (!existsSync(data)) throw error
   }
-  // No process needs a draft any more. Some are of killed processes.
+  // Drafts are no longer needed. Killed processes may have left some.
   for (const name of readdirSync(home.path).filter(name => name.startsWith('new-')))
     rmSync(join(home.path, name), { recursive: true, force: true, maxRetries: 5 })
 }
 
-/** Starts the server once no other process runs one on the data. */
+/** Waits until no other process runs a server on the data, then starts one. */
 async function startAlone(home: Home, command: string[], deadline: number): Promise<ChildProcess> {
   for (;;) {
     const other = runningServer(home)
     try {
       if (other === undefined) return await spawnServer(home, command)
     } catch (error) {
-      // The sessions of a killed server take a moment to end.
+      // The sessions of a killed server need a moment to end.
       const isLate = Date.now() > deadline || !String(error).includes('pre-existing shared memory block')
-      if (isLate && runningServer(home) === undefined) throw error // else another process was faster
+      if (isLate && runningServer(home) === undefined) throw error // otherwise another process has started a server
     }
     if (other !== undefined && Date.now() > deadline) {
       throw new EmbeddedUnavailable(
@@ -173,13 +172,13 @@ async function startAlone(home: Home, command: string[], deadline: number): Prom
   }
 }
 
-/** Starts the server on existing data, and waits until it is ready. Throws `EmbeddedUnavailable`. */
+/** Starts the server on existing data and waits until it is ready. Throws `EmbeddedUnavailable`. */
 async function spawnServer(home: Home, command: string[]): Promise<ChildProcess> {
   const deadline = Date.now() + START_LIMIT_MS
   const log = join(home.path, 'log')
   removeStalePidFile(home)
   const logged = readText(log).length
-  // `detached` starts a new session, so that Ctrl-C reaches only this process.
+  // `detached` starts a new session, so that Ctrl-C reaches only this process and not the server.
   const server = spawn('/bin/sh', ['-c', BECOME_SERVER, 'embedded-postgresql', home.path, ...command], {
     ...home.account,
     cwd: '/',
@@ -194,7 +193,7 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
   while (failed === undefined && !hasEnded(server)) {
     const { pid, state } = readPidFile(home)
     if (pid === server.pid && state === 'ready') {
-      // This process may end without waiting for the server.
+      // Allows this process to exit while the server runs.
       server.unref()
       ;(server.stdin as Socket).unref()
       return server
@@ -209,7 +208,7 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
   throw new EmbeddedUnavailable(`the server ended: ${causeIn(readText(log).slice(logged))}, see ${log}`)
 }
 
-/** Ends a server with a fast shutdown: uncommitted work is rolled back. Kills it if it hangs. */
+/** Stops a server with a fast shutdown, which rolls back uncommitted work. Kills it if it does not stop in time. */
 async function end(server: ChildProcess): Promise<void> {
   const deadline = Date.now() + STOP_LIMIT_MS
   server.kill('SIGINT')
@@ -223,7 +222,7 @@ function hasEnded(server: ChildProcess): boolean {
   return server.exitCode !== null || server.signalCode !== null
 }
 
-/** The process id of the server that runs on the data, started by any process. On Linux it checks that the id was not reused by another program. */
+/** The process id of the server that runs on the data, whichever process started it. On Linux, an id that another program has reused does not count. */
 function runningServer(home: Home): number | undefined {
   const { pid } = readPidFile(home)
   if (pid === undefined) return undefined
@@ -235,7 +234,7 @@ function runningServer(home: Home): number | undefined {
   }
 }
 
-/** PostgreSQL would mistake any process with the old id for its server. */
+/** Removes the file of a server that has ended. PostgreSQL would mistake any process with the old id for its server. */
 function removeStalePidFile(home: Home): void {
   if (readPidFile(home).pid === undefined || runningServer(home) !== undefined) return
   rmSync(join(home.path, 'data', 'postmaster.pid'), { force: true })
@@ -257,7 +256,7 @@ function readText(path: string): string {
   }
 }
 
-/** The last error that a program wrote, or else its first line, without time and process id. */
+/** The last error in a program's output, or its first line, without time and process id. */
 function causeIn(output: string): string {
   const lines = output.trim().split('\n')
   const isCause = (line: string) => /(FATAL|PANIC|error): /i.test(line) && !/FATAL: +the database system is /.test(line)

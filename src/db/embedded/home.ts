@@ -18,9 +18,9 @@ import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join, resolve } from 'node:path'
 
-/* Where the embedded PostgreSQL lives: the account that runs it, its folder, and its programs. */
+/* The environment of the embedded PostgreSQL: the account that runs it, its folder, and its programs. */
 
-/** The embedded PostgreSQL cannot run here. The message is one sentence with reason and remedy. */
+/** The embedded PostgreSQL cannot run here. The message is one sentence with the reason and the remedy. */
 export class EmbeddedUnavailable extends Error {
   constructor(
     readonly reason: string,
@@ -34,12 +34,12 @@ export class EmbeddedUnavailable extends Error {
   }
 }
 
-/** The user that runs the server if this process is root, as options of `node:child_process`; else undefined. */
+/** The user that runs the server if this process is root, as options for `node:child_process`; otherwise undefined. */
 export type Account = { name: string; uid: number; gid: number } | undefined
 
 /**
- * The account that runs a cluster. PostgreSQL refuses to run as root, so for root it is the `owner` of an existing cluster, else
- * `postgres`, else `nobody`.
+ * The account that runs a cluster. PostgreSQL refuses to run as root, so root uses the `owner` of an existing cluster, or else `postgres` or
+ * `nobody`.
  */
 export function accountFor(owner?: number): Account {
   if (process.geteuid?.() !== 0) return undefined
@@ -57,7 +57,7 @@ export function nameOf(account: Account): string {
   return account ? `the user ${account.name}` : 'this user'
 }
 
-/** The environment of the server's processes. Ours has secrets, and variables such as PGPORT would change their behaviour. */
+/** The environment of the server's processes. It omits our secrets, and variables such as PGPORT that would change their behaviour. */
 export function serverEnvironment(): NodeJS.ProcessEnv {
   const { PATH = '/usr/local/bin:/usr/bin:/bin', TZ } = process.env
   return { PATH, LC_ALL: 'C.UTF-8', ...(TZ === undefined ? {} : { TZ }) }
@@ -65,7 +65,7 @@ export function serverEnvironment(): NodeJS.ProcessEnv {
 
 const COMMAND_TIMEOUT_MS = 120_000
 
-/** Runs a command as an account. `fault` is the code of the error if it could not be started, else what it wrote to standard error. */
+/** Runs a command as an account. `fault` is the error code if the command could not be started, otherwise its standard error. */
 export function runAs(account: Account, command: string, args: string[]) {
   const options = { ...account, cwd: '/', env: serverEnvironment(), timeout: COMMAND_TIMEOUT_MS }
   const { status, stdout, stderr, error } = spawnSync(command, args, { ...options, encoding: 'utf8' })
@@ -78,21 +78,21 @@ export function errorCode(error: unknown): string | undefined {
 }
 
 /**
- * The folder of one cluster: `data` (the cluster), `run` (its socket) and `log`. It belongs to the server's account with mode 0700, which
- * makes `trust` authentication safe.
+ * The folder of one cluster: `data` (the cluster), `run` (its socket) and `log`. It belongs to the server's account with mode 0700, so that
+ * `trust` authentication is safe.
  */
 export interface Home {
   path: string
   account: Account
 }
 
-/** Below a home. PostgreSQL names the socket by the port 5432. */
+/** The socket's path below a home. PostgreSQL names it after the port 5432. */
 export const SOCKET = join('run', '.s.PGSQL.5432')
 
-/** A socket address has 108 bytes on Linux and 104 elsewhere, one of them for the final NUL. */
+/** A socket address has 108 bytes on Linux and 104 elsewhere, including the final NUL. */
 const SOCKET_PATH_LIMIT_BYTES = process.platform === 'linux' ? 107 : 103
 
-/** A folder that every account can reach, if possible one that survives a restart of the machine. */
+/** A folder that every account can reach. `/var/tmp` is preferred, because it survives a restart of the machine. */
 const SHARED = existsSync('/var/tmp') ? '/var/tmp' : tmpdir()
 
 /** The existing cluster folder for this `dataDir`, or undefined. */
@@ -102,19 +102,19 @@ export function existingHome(dataDir: string): string | undefined {
   return isOurs(dirname(spare)) && existsSync(join(spare, 'data')) ? spare : undefined
 }
 
-/** The folder below `dataDir`, and the one to use if the server's account cannot reach that, or its path is too long for a socket. */
+/** The folder below `dataDir`, and a spare one for a `dataDir` that the server's account cannot reach or whose path is too long for a socket. */
 function homesOf(dataDir: string): [wanted: string, spare: string] {
   const path = resolve(dataDir)
   return [join(path, 'postgresql'), join(SHARED, `agent-embedded-data-${digest(path)}`, 'postgresql')]
 }
 
-/** True if this user owns the folder and nobody else can write to it. In a shared folder anyone could create one. */
+/** True if this user owns the folder and nobody else can write to it. In a shared folder, anyone could have created it. */
 function isOurs(folder: string): boolean {
   const stats = lstatSync(folder, { throwIfNoEntry: false })
   return stats?.isDirectory() === true && stats.uid === process.geteuid?.() && (stats.mode & 0o022) === 0
 }
 
-/** Opens the cluster's folder below `dataDir` or its spare, or creates it. For root it belongs to the server's account. */
+/** Opens or creates the cluster's folder, below `dataDir` or the spare. If this process is root, it belongs to the server's account. */
 export function openHome(dataDir: string, log: (line: string) => void): Home {
   const [wanted, spare] = homesOf(dataDir)
   try {
@@ -136,7 +136,7 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
   return prepared(path, account)
 }
 
-/** Makes a folder that the server's account can pass through, regardless of the umask. */
+/** Makes a folder that the server's account can enter, regardless of the umask. */
 export function makeFolder(path: string): void {
   const umask = process.umask(0o066)
   try {
@@ -146,10 +146,10 @@ export function makeFolder(path: string): void {
   }
 }
 
-/** Creates a home and gives it to the account. The account creates the subfolder, which proves that it can write there. */
+/** Creates a home and gives it to the account. The account creates the subfolder itself, which proves that it can write there. */
 function prepared(path: string, account: Account): Home {
   mkdirSync(path, { recursive: true, mode: 0o700 })
-  // The owner of the parent folder could have placed a link here, so do not follow it.
+  // Does not follow a link, which the owner of the parent folder could have placed here.
   if (account && lstatSync(path).uid === 0) lchownSync(path, account.uid, account.gid)
   const home = realpathSync(path)
   const { ok, fault } = runAs(account, '/bin/sh', [
@@ -162,7 +162,7 @@ function prepared(path: string, account: Account): Home {
   return { path: home, account }
 }
 
-/** The URL of a home's server. There is no password. */
+/** The URL of a home's server. It contains no password. */
 export function urlOf(home: string): string {
   return `postgres:///postgres?user=postgres&host=${encodeURIComponent(join(realpathSync(home), 'run'))}&port=5432`
 }
@@ -175,14 +175,14 @@ function digest(text: string): string {
 export interface Binaries {
   /** The folder of `postgres` and `initdb`. */
   dir: string
-  /** As the server reports it: `18.4`, `15.13 (Debian 15.13-0+deb12u1)`. */
+  /** The version as the server reports it: `18.4`, `15.13 (Debian 15.13-0+deb12u1)`. */
   version: string
   major: number
 }
 
 /**
- * Finds PostgreSQL for an account: in the folder of `PG_BIN_DIR`, else in the platform package that npm installed. If the account of root
- * cannot execute the installed files, uses a copy in a shared folder. Throws `EmbeddedUnavailable`.
+ * Finds PostgreSQL for an account: in `PG_BIN_DIR` if set, otherwise in the platform package that npm installed. Uses a copy in a shared folder
+ * if the account cannot execute the installed files. Throws `EmbeddedUnavailable`.
  */
 export function findBinaries(account: Account, binDir?: string): Binaries {
   if (binDir !== undefined) return binariesIn(account, binDir)
@@ -211,12 +211,12 @@ function binariesIn(account: Account, dir: string): Binaries {
   const { stdout, fault } = runAs(account, program, ['--version'])
   const [, version, major] = /\(PostgreSQL\) ((\d+).*)/.exec(stdout ?? '') ?? []
   if (version !== undefined) return { dir, version: version.trim(), major: Number(major) }
-  // The kernel reports "no such file" for a program whose loader is missing, for example with musl instead of glibc.
+  // The kernel also reports "no such file" if the program's loader is missing, for example with musl instead of glibc.
   const reason = fault === 'ENOENT' && existsSync(program) ? 'it needs glibc' : fault
   throw new EmbeddedUnavailable(`${nameOf(account)} cannot run ${program}: ${reason}`)
 }
 
-/** Creates the library links of the package's install script, which npm does not always run. */
+/** Creates the library links that the package's install script makes, because npm does not always run it. */
 function makeLinks(native: string): void {
   const list = join(native, 'pg-symlinks.json')
   if (!existsSync(list)) return
@@ -224,12 +224,12 @@ function makeLinks(native: string): void {
     try {
       symlinkSync(basename(source), join(native, '..', target))
     } catch {
-      // It exists already or is not writable. In the latter case running the programs will report it.
+      // The link exists already, or the folder is not writable. In that case running the programs reports it.
     }
   }
 }
 
-/** A copy that every account can execute, one per installed version. It is renamed into place when complete. */
+/** A copy that every account can execute, one for each installed version. It is renamed into place when complete. */
 function copyOf(native: string): string {
   const { size, mtimeMs } = statSync(join(native, 'bin', 'postgres'))
   const target = join(SHARED, `agent-embedded-postgresql-1-${digest(`${native} ${size} ${mtimeMs}`)}`)

@@ -16,7 +16,7 @@ import {
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { Tables } from '../tables.js'
 
-/* Building blocks for statements: Kysely's builder without a connection, and expressions that it lacks. */
+/* Building blocks for statements: Kysely's builder without a connection, and SQL expressions that it lacks. */
 
 export function kyselyOn(driver: Driver): Kysely<Tables> {
   return new Kysely<Tables>({
@@ -31,7 +31,7 @@ export function kyselyOn(driver: Driver): Kysely<Tables> {
 
 const BUILDER = kyselyOn(new DummyDriver())
 
-/** A query builder for the tables and for the common table expressions `Parts` of the enclosing statement. */
+/** A query builder for the tables and for `Parts`, the common table expressions of the enclosing statement. */
 export function queries<Parts = unknown>(): Kysely<Tables & Parts> {
   return BUILDER as Kysely<Tables & Parts> // the caller declares `Parts`
 }
@@ -43,7 +43,7 @@ export function on<Aliases>(): ExpressionBuilder<Tables & RowsOf<Aliases>, keyof
   return expressionBuilder<Tables & RowsOf<Aliases>, keyof Aliases>()
 }
 
-/** The columns of a table whose alias is only known at run time. */
+/** The columns of a table whose alias is known only at run time. */
 export function columnsOf<Table>(alias: string) {
   return <C extends keyof Table & string>(column: C) => sql.ref<SelectType<Table[C]>>(`${alias}.${column}`)
 }
@@ -70,12 +70,12 @@ export function named<T, A extends string>(value: Expression<T>, name: A) {
   return new ExpressionWrapper<Tables, never, T>(value.toOperationNode()).as(name)
 }
 
-/** SQL: a query with one column as an array. */
+/** SQL: the rows of a one-column query as an array. */
 export function arrayOf<DB, TB extends keyof DB, T>(query: SelectQueryBuilder<DB, TB, Record<string, T>>) {
   return sql<T[]>`array${query}`
 }
 
-/** SQL: the row of a query as JSON text; null without a row. */
+/** SQL: the row of a query as JSON text; null if there is no row. */
 export function jsonText(query: Expression<unknown>) {
   return sql<string>`${jsonObjectFrom(query)}::text`
 }

@@ -11,20 +11,20 @@ import {
 } from 'kysely'
 import type { Query } from '../connection/session.js'
 
-/** Refers to a parameter within a statement. A name may be used several times and is sent once. Any parameter may be null. */
+/** Refers to a parameter in a statement. One that is used several times is sent once. Any parameter may be null. */
 export type Param<P> = <K extends keyof P & string>(key: K) => Expression<NonNullable<P[K]>>
 
-/** The SQL type of each parameter. An array type takes a list. */
+/** The SQL type of each parameter. A parameter of an array type takes a list. */
 export type SqlTypes<P> = { readonly [K in keyof P & string]-?: string }
 
-/** Runs SQL: the database or a transaction. */
+/** Runs SQL: either the database or a transaction. */
 export interface Executor {
   executeQuery<R>(query: CompiledQuery<R>): Promise<{ rows: R[] }>
 }
 
 export interface Statement<P, R> {
   readonly sql: string
-  /** The statement with named values. Throws if a parameter is undefined. */
+  /** Binds values to the parameters. Throws if one is undefined. */
   bind(parameters: P): Query<R>
   /** Runs the statement in its own round trip and returns its rows. */
   run(executor: Executor, parameters: P): Promise<R[]>
@@ -32,8 +32,8 @@ export interface Statement<P, R> {
 }
 
 /**
- * Compiles a statement once, at start-up, because building a large statement costs more than sending it. `build` builds it with `queries`
- * and named parameters. `writes`: it changes data. Throws if it contains a value that is not a named parameter.
+ * Compiles a statement once, at startup, because building a large statement takes longer than sending it. `build` builds it from `queries` and
+ * named parameters. `writes`: it changes data. Throws if it contains a value that is not a named parameter.
  */
 export function statement<P extends object, R>(
   name: string,
@@ -43,8 +43,8 @@ export function statement<P extends object, R>(
 ): Statement<P, R> {
   const built = build(key => sql`${sql.val(new Named(key))}::${sql.raw(types[key])}`)
   const compiler = new NamedParameters(name)
-  const { sql: text } = compiler.compileQuery(built.toOperationNode() as RootOperationNode, createQueryId()) // a whole query
-  const names = [...compiler.names] as (keyof P & string)[] // named by `Param<P>`
+  const { sql: text } = compiler.compileQuery(built.toOperationNode() as RootOperationNode, createQueryId()) // `build` returns a whole query
+  const names = [...compiler.names] as (keyof P & string)[] // `Param<P>` restricts the names
   const textName = `q_${createHash('sha256').update(text).digest('hex').slice(0, 24)}`
   const bind = (parameters: P): Query<R> => {
     const values = names.map(key => {
@@ -63,7 +63,7 @@ class Named {
   constructor(readonly key: string) {}
 }
 
-/** Numbers each named parameter once, so that it is sent once and has one type. */
+/** Gives each named parameter one number, so that it is sent once and has one type. */
 class NamedParameters extends PostgresQueryCompiler {
   readonly names = new Set<string>()
 
@@ -71,7 +71,7 @@ class NamedParameters extends PostgresQueryCompiler {
     super()
   }
 
-  /** A literal would be compiled in and sent with every call. */
+  /** Throws, because a literal value would be sent with every call. */
   protected override appendValue(value: unknown): void {
     if (!(value instanceof Named))
       throw new Error(`statement ${this.statementName} holds a value that is not a named parameter`)
