@@ -67,10 +67,13 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
     from feed_ends`,
 )
 
-/** Reads the cursor of now, and that before the oldest change that is kept. */
-export async function readEnds(db: Kysely<Tables>): Promise<{ now: string; first: string }> {
+/** Reads the cursor of now, and that before the oldest change that is kept, or before the newest `back`. */
+export async function readEnds(db: Kysely<Tables>, back = 0): Promise<{ now: string; first: string }> {
+  const recent = sql`
+    (select cursor from stored_change where is_published order by transaction_id desc, place desc limit 1 offset ${back})`
   const { rows } = await sql<{ now: string; first: string }>`
-    select concat(feed, '.', last_transaction_id, '.', last_place) as now, concat(feed, '.', first_transaction_id, '.', first_place) as first
+    select concat(feed, '.', last_transaction_id, '.', last_place) as now,
+      coalesce(${back > 0 ? recent : null}, concat(feed, '.', first_transaction_id, '.', first_place)) as first
     from feed_ends`.execute(db)
   return rows[0] ?? { now: '', first: '' }
 }

@@ -43,14 +43,14 @@ export const ChangePage = Type.Object(
   { $id: 'ChangePage' },
 )
 
-const CURSOR = /^(first|[\da-f-]{36}(\.\d{1,18}){2})$/
-const NO_CURSOR = { msg: 'Input should be the `next` of a page, or first', type: 'string_pattern_mismatch' }
+const CURSOR = /^(first|-\d{1,6}|[\da-f-]{36}(\.\d{1,18}){2})$/
+const NO_CURSOR = { msg: 'Input should be the `next` of a page, first or -500', type: 'string_pattern_mismatch' }
 const cursor = parameter(
   {
     type: 'string',
     pattern: CURSOR.source,
     description:
-      'Where the page before ended: its `next`. Without it the answer is empty, and `next` is now. `first` begins with the oldest change that is kept.',
+      'Where the page before ended: its `next`. Without it the answer is empty, and `next` is now. `first` begins with the oldest change that is kept, `-500` with the newest 500 of everybody.',
   },
   (value, loc): Parsed<string> => (CURSOR.test(value) ? { value } : { faults: [{ loc, ...NO_CURSOR }] }),
 )
@@ -97,7 +97,8 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
     async (request, reply) => {
       const { after: given, wait: waitS = 0, ...asked } = request.query
       reply.type(JSON_TYPE)
-      const ends = given === undefined || given === 'first' ? await withRetries(() => readEnds(db)) : undefined
+      const isCursor = given?.includes('.')
+      const ends = isCursor ? undefined : await withRetries(() => readEnds(db, -Number(given) || 0))
       if (given === undefined) return JSON.stringify({ changes: [], next: ends?.now })
       const after = ends?.first ?? given
       if (waitS > 0) gate.leave(request)

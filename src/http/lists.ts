@@ -7,7 +7,7 @@ import type { ReadPage } from '../updates/list.js'
 import { answerPast } from '../updates/read.js'
 import type { OperationOptions, ResourceTypes, ShownChange, VersionedResource } from '../updates/resource.js'
 import { contentTag, type Precondition } from '../updates/tag.js'
-import { pathId, queryInteger, queryText } from '../validation/parameters.js'
+import { pathId, queryFlag, queryInteger, queryText } from '../validation/parameters.js'
 import { list, nullable, reference, text, uuid } from '../validation/vocabulary.js'
 import { answerRead, answerTagged } from './answer.js'
 import { readResponses } from './openapi.js'
@@ -51,6 +51,7 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
           name: queryText(NAME_LENGTH_MAX, 'Only those with exactly this name.'),
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Records of the page; ${PAGE_RECORDS} by default.`),
           after: queryInteger(0, INT4_MAX, 'Only those with a larger id: where the page before ended.'),
+          ...(resource === 'persona' && { deleted: queryFlag('Only deleted ones, that the caller may restore.') }),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(pageOf(record), `The ${title} of this page.`, ['link', 'warning']),

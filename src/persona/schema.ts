@@ -1,6 +1,6 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { ToolSnapshot } from '../tool/schema.js'
-import { flag, identifier, list, nullable, text } from '../validation/vocabulary.js'
+import { dateTime, flag, identifier, list, nullable, text } from '../validation/vocabulary.js'
 import { COLUMNS, type FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import { DocumentSetSummary, MinimalUserSnapshot, PersonaLabelSnapshot } from './nested-schemas.js'
 
@@ -83,6 +83,7 @@ export const PersonaSummary = Type.Object(
     is_default_persona: flag(),
     builtin_persona: flag(),
     etag: text({ description: 'The tag of the stored version.' }),
+    updated_at: nullable(dateTime()),
   },
   { $id: 'PersonaSummary' },
 )

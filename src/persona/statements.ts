@@ -166,12 +166,14 @@ const listed = on<{ r: 'persona' }>()
 
 /** Reads a page of the agents that the caller and the token may see. */
 export const readPersonaPage: ReadPage = (db, caller, asked) => {
-  const isSeen = isAdmin(caller) ? [] : [isSeenBy(caller.userId)]
+  const { deleted = false } = asked // a deleted one is its owner's
+  const isSeen = deleted ? listed('r.owner_id', '=', caller.userId) : isSeenBy(caller.userId)
+  const rights = isAdmin(caller) ? [] : [isSeen]
   return readPage(
     db,
     asked,
     caller.token.bound?.persona ?? null,
-    listed.and([listed('r.deleted', '=', false), ...isSeen]),
+    listed.and([listed('r.deleted', '=', deleted), ...rights]),
   )
 }
 

@@ -1,7 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { CHANGE_KINDS } from '../definition/index.js'
 import { HTTPValidationError } from '../validation/faults.js'
-import { flag, freeForm, identifier, list, nullable, text, uuid } from '../validation/vocabulary.js'
+import { dateTime, flag, freeForm, identifier, list, nullable, text, uuid } from '../validation/vocabulary.js'
 import type { FIELDS } from './fields.js'
 import { HEADERS_MAX, Header } from './headers.js'
 
@@ -70,6 +70,7 @@ export const ToolSummary = Type.Object(
     enabled: flag(),
     passthrough_auth: flag(),
     etag: text({ description: 'The tag of the stored version.' }),
+    updated_at: nullable(dateTime()),
   },
   { $id: 'ToolSummary' },
 )

@@ -2,13 +2,14 @@ import type { TObject } from '@sinclair/typebox'
 import type { Expression, Kysely, SqlBool } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { Caller } from '../auth/caller.js'
-import { anyOf, columnsOf, jsonText, lit, named, on, queries, val } from '../db/statements/queries.js'
+import { anyOf, columnsOf, instant, jsonText, lit, named, on, queries, val } from '../db/statements/queries.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 
 /* Lists of agents and tools by pages. In their expressions, `r` is the agent or tool. */
 
 export interface AskedPage {
   name?: string
+  deleted?: boolean
   after: number
   rows: number
 }
@@ -38,6 +39,12 @@ export function pagesOf(
   const made: typeof computed = {
     ...computed,
     owner: jsonObjectFrom(person.where('u.id', '=', column(owner) as Expression<string>)),
+    updated_at: on<object>()
+      .selectFrom('audit as a')
+      .select(({ ref }) => instant(ref('a.at')).as('at')) // null once it is pruned
+      .where('a.resource_kind', '=', lit(kind))
+      .where('a.resource_id', '=', column('id') as Expression<number>)
+      .where('a.version_after', '=', column('version') as Expression<number>),
     etag: on().fn('format', [lit(`"${kind}-%s-%s"`), column('id'), column('version')]),
   }
   const members = Object.keys(schema.properties).map(name => named(made[name] ?? column(name), name))

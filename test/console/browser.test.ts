@@ -4,12 +4,13 @@ import { sql } from 'kysely'
 import { type Browser, chromium, type Page } from 'playwright-core'
 import t, { type Test } from 'tap'
 import { demoApp } from '../demo-app.js'
-import { eventually } from '../eventually.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { listening } from '../test-service.js'
 
 const CHROMIUM = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
 const skip = existsSync(CHROMIUM) ? false : `no ${CHROMIUM} on this machine: apt-get install chromium, or set CHROMIUM`
+/** A letter must not keep the page from answering for longer. */
+const STALL_MS_MAX = 100
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const SCRIPT = '<img src=x onerror="document.title=\'run\'"><script>document.title="run"</script>\u202e\u{e0041}'
 
@@ -38,7 +39,7 @@ t.test('the page is a place to work', { skip }, async t => {
 
   for (const width of [1400, 390]) {
     await t.test(`the jobs, at ${width} pixels`, async t => {
-      const { page, isClean, isSilent } = await opened(t, browser, origin, width)
+      const { page, signIn, isClean, isSilent } = await opened(t, browser, origin, width)
       await page.keyboard.type(tokens.admin) // the field has the focus
       await isClean('sign-in')
       await page.keyboard.press('Enter')
@@ -53,10 +54,11 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.getByLabel('Prompt').fill(`Plan trips to seven islands, ${width}.`)
       await page.getByText('Not saved: Prompt').waitFor()
       await isClean('an agent that is edited')
-      await page.getByRole('link', { name: 'Tools', exact: true }).first().click()
-      await page.getByRole('heading', { name: 'Leave without saving?' }).waitFor()
-      await isClean('leaving asks')
-      await page.keyboard.press('Escape')
+      const asked = page.waitForEvent('dialog')
+      const left = page.getByRole('link', { name: 'Tools', exact: true }).first().click()
+      t.match((await asked).message(), /^Leave without saving\? What you changed of Planner/)
+      await (await asked).dismiss()
+      await left
       await page.getByRole('button', { name: 'Review and save' }).press('Enter')
       await page.locator('dialog del', { hasText: 'five' }).waitFor()
       t.match(await page.locator('dialog ins').first().textContent(), 'seven')
@@ -64,8 +66,7 @@ t.test('the page is a place to work', { skip }, async t => {
       t.match((await agent()).system_prompt, 'five', 'the dry run stored nothing')
       await edit({ description: `Others work too, ${width}.`, system_prompt: 'Plan trips to nine islands.' })
       await page.getByRole('button', { name: 'Save', exact: true }).press('Enter')
-      await page.getByText('It was changed since you looked').waitFor()
-      t.match(await page.locator('dialog .problem').textContent(), /admin@example\.com changed Prompt, .*\d/)
+      await page.locator('dialog .problem', { hasText: /admin@example\.com changed Prompt, .*\d/ }).waitFor()
       await isClean('a change of somebody else')
       await page.getByRole('button', { name: 'Look again, and keep' }).press('Enter')
       await page.locator('dialog del', { hasText: 'nine' }).waitFor()
@@ -76,24 +77,44 @@ t.test('the page is a place to work', { skip }, async t => {
         description: `Others work too, ${width}.`,
       })
 
-      const entry = page.locator('.entries > li').first()
+      await page.getByRole('button', { name: 'Add a starter message' }).press('Enter')
+      const message = page.getByRole('textbox', { name: /^Name of starter message/ }).last()
+      await message.fill(`Islands ${width}`)
+      await page.getByLabel(`Value of Islands ${width}`).fill('Which islands are warm?')
+      await page.getByLabel('Add a person').selectOption('admin@example.com')
+      await page.getByText('Not saved: Starter messages, Users').waitFor()
+      await page.getByRole('button', { name: 'Review and save' }).press('Enter')
+      await page.locator('dialog ins', { hasText: 'admin@example.com' }).waitFor()
+      await page.getByRole('button', { name: 'Save', exact: true }).press('Enter')
+      await page.locator('#state', { hasText: 'Saved.' }).waitFor()
+      const { starter_messages, users } = await agent()
+      t.match(starter_messages.at(-1), { name: `Islands ${width}`, message: 'Which islands are warm?' })
+      t.match(users.at(-1), { email: 'admin@example.com' })
+      await edit({ users: [] })
+      await page.reload()
+      await signIn(tokens.admin)
+
+      const entry = page.locator('.change', { hasText: 'Prompt' }).first()
+      await entry.locator('summary').press('Enter')
       await entry.locator('ins', { hasText: 'seven' }).waitFor()
+      t.match(await entry.locator('pre').first().textContent(), 'Plan trips to', 'what is the same is there too')
       await isClean('an agent and its changes')
-      await entry.getByRole('link', { name: /^Compare with \d+$/ }).click()
-      await page.locator('pre del', { hasText: 'nine' }).waitFor()
-      t.match(await page.locator('pre').first().textContent(), 'Plan trips to', 'what is the same is there too')
-      await isClean('two versions')
-      await page.goBack()
-      await page.getByRole('link', { name: `Restore ${before.version}`, exact: true }).click()
-      await page.locator('pre ins', { hasText: 'five' }).waitFor()
+      const older = page.locator('.change', { hasText: `Version ${before.version + 1},` })
+      await older.locator('summary').press('Enter')
+      await page.getByRole('button', { name: `Restore version ${before.version}`, exact: true }).press('Enter')
+      await page.locator('dialog ins', { hasText: 'five' }).waitFor()
       await isClean('a restoration')
-      await page.getByRole('button', { name: `Restore version ${before.version}` }).dblclick()
-      await page.locator('.entries > li', { hasText: 'restored by' }).first().waitFor()
+      await page
+        .locator('dialog')
+        .getByRole('button', { name: `Restore version ${before.version}` })
+        .dblclick()
+      await page.getByLabel('Prompt').filter({ hasText: 'five islands' }).waitFor()
+      await page.locator('.change', { hasText: 'restored by' }).first().waitFor()
       t.equal((await agent()).system_prompt, 'Plan trips to five islands.')
 
       await page.getByRole('link', { name: 'Tools', exact: true }).first().click()
       await page.getByRole('link', { name: 'New tool' }).click()
-      await page.getByLabel('Name').fill(`orders ${width}`)
+      await page.getByLabel('Name', { exact: true }).fill(`orders ${width}`)
       const box = page.getByLabel('OpenAPI definition')
       await box.fill(JSON.stringify(BROKEN, null, 2))
       await page.locator('#verdict', { hasText: /^4 faults, 0 warnings/ }).waitFor()
@@ -107,7 +128,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.getByRole('button', { name: 'Repair', exact: true }).click()
       await page.getByLabel('Server, if it names none').fill('https://orders.example.com')
       await page.getByRole('button', { name: 'Look again' }).click()
-      await page.locator('.card ins', { hasText: 'https://orders.example.com' }).waitFor()
+      await page.locator('dialog ins', { hasText: 'https://orders.example.com' }).waitFor()
       await isClean('a repair')
       await page.getByRole('button', { name: 'Put this' }).click()
       await page.locator('.function', { hasText: 'orders_id_get' }).waitFor()
@@ -119,7 +140,6 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.locator('#use', { hasText: /^\d+ agents?\.$/ }).waitFor()
       await page.getByRole('link', { name: /^Planner/ }).waitFor() // by its name
       await isClean('a tool')
-      await page.getByRole('button', { name: 'Replace X-Api-Key' }).click()
       await page.getByLabel('Value of X-Api-Key').fill(`secret ${width}`)
       const { definition } = (await call('GET', '/tool/1', { token: tokens.admin })).json()
       await box.fill(JSON.stringify(definition).replace(/get_forecast\w*/, `get_forecast_${width}`))
@@ -129,11 +149,12 @@ t.test('the page is a place to work', { skip }, async t => {
       await isClean('whom a definition affects')
       await page.getByRole('button', { name: 'Save', exact: true }).click()
       await page.locator('#state', { hasText: 'Saved.' }).waitFor()
-      await page.locator('.entries', { hasText: 'GET /forecast/{place}' }).waitFor()
+      await page.locator('.change summary').first().press('Enter')
+      await page.locator('.change h2', { hasText: 'GET /forecast/{place}' }).waitFor()
 
       t.strictSame(await page.context().cookies(), [])
       t.equal(await page.evaluate('localStorage.length + sessionStorage.length'), 0)
-      await page.getByText('Sign out').click()
+      await page.getByRole('link', { name: 'Sign out' }).click()
       await page.getByLabel('Access token').waitFor() // the token is gone
       isSilent()
     })
@@ -144,7 +165,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await signIn(tokens.reader)
     await page.goto(`${origin}/console#/agents/3`)
     await page.locator('#state', { hasText: 'You can propose changes.' }).waitFor()
-    t.equal(await page.getByRole('link', { name: /^Restore/ }).count(), 0)
+    t.equal(await page.getByText(/^Restore/).count(), 0)
     await page.getByLabel('Prompt').fill('Answer in one sentence.')
     t.equal(await page.getByRole('button', { name: 'Review and save' }).count(), 0, 'what it may not is not shown')
     await page.getByRole('button', { name: 'Propose' }).click()
@@ -152,7 +173,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.locator('dialog ins', { hasText: 'one sentence' }).waitFor()
     await isClean('a proposal before it is made')
     await page.locator('dialog').getByRole('button', { name: 'Propose' }).click()
-    await page.getByRole('heading', { name: 'Proposal for the agent Welcome' }).waitFor()
+    await page.getByRole('heading', { name: 'Change of Welcome' }).waitFor()
     await page.getByRole('button', { name: 'Withdraw' }).waitFor()
     t.equal(await page.getByRole('button', { name: 'Approve' }).count(), 0)
     await page.reload()
@@ -165,19 +186,24 @@ t.test('the page is a place to work', { skip }, async t => {
     t.match(await page.locator('blockquote').textContent(), 'Shorter <img')
     await isClean('a proposal')
     await page.getByRole('button', { name: 'Approve' }).click()
-    await page.locator('#state', { hasText: 'approved, admin@example.com' }).waitFor()
+    await page.locator('#state', { hasText: 'approved by admin@example.com' }).waitFor()
     t.equal((await call('GET', '/persona/3', { token: tokens.admin })).json().system_prompt, 'Answer in one sentence.')
 
     t.equal((await call('DELETE', '/persona/2', { token: tokens.admin })).statusCode, 204)
-    await eventually(async () => {
-      await page.goto(`${origin}/console#/agents`)
-      await page.getByRole('link', { name: 'Changes', exact: true }).click()
-      await page.locator('.card').first().waitFor()
-      return (await page.locator('main').textContent())?.includes('deleted Agent 2') === true
-    })
-    await page.locator('summary', { hasText: 'updated Welcome: Prompt' }).first().click()
-    await page.locator('.difference ins', { hasText: 'one sentence' }).waitFor()
+    await page.getByRole('link', { name: 'Changes', exact: true }).click()
+    await page.locator('.change', { hasText: 'Chapter editor: deleted' }).waitFor()
+    const update = page.locator('.change', { hasText: 'Welcome: Prompt' }).first()
+    await update.locator('summary').press('Enter')
+    await update.locator('.difference ins', { hasText: 'one sentence' }).waitFor()
     await isClean('changes')
+    await page.getByRole('link', { name: 'Agents' }).click()
+    await page.getByLabel('Deleted ones').press('Space')
+    await page.locator('#state', { hasText: '1 deleted agent' }).waitFor()
+    await isClean('deleted agents')
+    await page.getByRole('link', { name: 'Chapter editor' }).press('Enter')
+    await page.getByRole('button', { name: 'Restore version 1' }).press('Enter')
+    await page.locator('dialog').getByRole('button', { name: 'Restore version 1' }).press('Enter')
+    await page.locator('#state', { hasText: 'Agent 2, version 3' }).waitFor()
     isSilent()
   })
 
@@ -238,11 +264,11 @@ t.test('the page is a place to work', { skip }, async t => {
     ).json()
     t.equal((await send('PUT', `/admin/tool/custom/${id}`, at('two'))).statusCode, 200)
     await signIn(tokens.admin)
-    await page.goto(`${origin}/console#/tools/${id}/compare/1/2`)
-    await page.locator('pre ins', { hasText: 'two' }).waitFor()
-    t.match(await page.locator('#state').textContent(), /^1 part differs/)
     await page.goto(`${origin}/console#/tools/${id}`)
-    await page.locator('.entries li li', { hasText: 'Definition, servers' }).waitFor()
+    await page.locator('.change summary').press('Enter')
+    await page.locator('.change h2').waitFor()
+    t.strictSame(await page.locator('.change h2').allTextContents(), ['Definition, servers'])
+    await page.locator('.change ins', { hasText: 'two' }).waitFor()
   })
 
   await t.test('what keeps the page from working is told apart, with a way on', async t => {
@@ -259,20 +285,18 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.getByRole('button', { name: 'Sign in' }).click()
     }
     await fill('pat_\u200bhidden')
-    await title(/^No token has the character \[U\+200B\] of place 5/)
+    t.equal(await page.locator('input:invalid').count(), 1, 'the browser names the format of a token')
     await fill('pat_unknown')
-    await title(/^This token is not valid/)
+    await title(/token/)
     await signIn(tokens.reader)
     await page.goto(`${origin}/console#/agents/2147483647`)
-    await title(/^It does not exist/)
-    await page.goto(`${origin}/console#/agents/1/restore/1`)
-    await title(/^This token does not allow that|^It does not exist/)
+    await title(/^No agent with this id/)
     await isClean('a refusal')
     await page.goto(`${origin}/console#/tools`)
     await page.getByRole('link', { name: 'weather', exact: true }).click()
     await page.locator('#state', { hasText: 'Somebody who manages it' }).waitFor()
     t.equal(
-      await page.getByRole('button', { name: /Save|Add|Replace|Restore/ }).count(),
+      await page.getByRole('button', { name: /Save|Add|Remove|Restore/ }).count(),
       0,
       'what it may not is not shown',
     )
@@ -295,7 +319,7 @@ t.test('the page is a place to work', { skip }, async t => {
       { times: 1 },
     )
     await page.getByRole('link', { name: 'Tools' }).click()
-    await title(/^A server in front of the service answered 502/)
+    await title(/^A server in front of the service answered/)
     await page.getByText('This page tries again by itself.').waitFor()
     await page.getByRole('link', { name: 'weather', exact: true }).waitFor()
     await page.route(/\/persona\?/, route => route.abort('connectionrefused'), { times: 1 })
@@ -319,6 +343,8 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByRole('heading', { name: 'Your session has ended' }).waitFor()
     await isClean('a session that ended')
     await fill(tokens.admin)
+    await page.getByRole('heading', { name: 'Your session has ended' }).waitFor({ state: 'detached' })
+    await page.getByRole('button', { name: 'Close' }).click()
     await page.getByText('Not saved: Description').waitFor()
     t.equal(await page.getByLabel('Description').inputValue(), 'Typed while the session ended.', 'the text is kept')
     await page.getByRole('button', { name: 'Discard' }).click()
@@ -328,17 +354,22 @@ t.test('the page is a place to work', { skip }, async t => {
     await box.waitFor()
     const paste = (megabytes: number) => page.evaluate(pasteText(megabytes * 2 ** 20))
     await paste(11)
-    await title(/^That is larger than the service takes/)
+    await title(/larger|at most/)
     await paste(1)
     await page.locator('#verdict', { hasText: /^\d+ faults?,/ }).waitFor()
-    await box.pressSequentially('abc')
-    t.ok(page.workers().length > 0, 'a large text is read beside the thread that one types in')
-    await page.evaluate('location.hash = "#/tools"')
-    await page.getByRole('button', { name: 'Leave' }).click()
+    let stalledMs = Number.POSITIVE_INFINITY
+    for (let tries = 0; tries < 20 && stalledMs > STALL_MS_MAX; tries++) {
+      await page.evaluate(STALLS)
+      await box.press('a')
+      await page.locator('#verdict', { hasText: 'Checking.' }).waitFor()
+      await page.locator('#verdict', { hasText: /^\d+ faults?,/ }).waitFor()
+      stalledMs = Math.min(stalledMs, await page.evaluate<number>(STALLED)) // a machine that others keep busy stalls some
+    }
+    t.ok(stalledMs <= STALL_MS_MAX, `a letter typed into 1 MB stalls ${stalledMs} ms`)
+    page.once('dialog', dialog => dialog.accept())
     await database.db.transaction().execute(async trx => {
       await sql`lock table persona`.execute(trx)
       await page.getByRole('link', { name: 'Agents' }).click()
-      await title(/^The service is busy/)
       await page.getByText('This page tries again by itself.').waitFor()
       await isClean('a service that is away')
     })
@@ -361,6 +392,12 @@ const pasteText = (characters: number) => `(async () => {
   await new Promise(resolve => requestAnimationFrame(() => setTimeout(resolve)))
 })()`
 
+/** Notes the longest task of the page's thread. */
+const STALLS = `window.stalled = 0
+new PerformanceObserver(list => list.getEntries().forEach(({ duration }) => (stalled = Math.max(stalled, duration)))).observe({ type: 'longtask' })`
+
+const STALLED = 'new Promise(done => requestAnimationFrame(() => setTimeout(() => done(stalled))))'
+
 /** Opens the page. `isClean` looks for what axe finds, light and dark, and for a page wider than its window. */
 async function opened(t: Test, browser: Browser, origin: string, width: number, expected = /status of 4(12|22)/) {
   const page: Page = await browser.newPage({ viewport: { width, height: 800 } })
@@ -375,7 +412,12 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
     for (const colorScheme of ['light', 'dark'] as const) {
       await page.emulateMedia({ colorScheme })
       await page.evaluate(AXE)
-      t.strictSame(await page.evaluate(VIOLATIONS), [], `axe finds nothing: ${view}, ${colorScheme}`)
+      const rules = colorScheme === 'light' ? {} : { runOnly: ['color-contrast'] } // the one that colours are for
+      t.strictSame(
+        await page.evaluate(`(${VIOLATIONS})(${JSON.stringify(rules)})`),
+        [],
+        `axe finds nothing: ${view}, ${colorScheme}`,
+      )
     }
     t.ok(await page.evaluate('document.documentElement.scrollWidth <= innerWidth'), `no overflow: ${view}`)
     t.notMatch(await page.title(), /^run$/, 'no text of a user runs')
@@ -394,5 +436,5 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
   return { page, signIn, isClean, isSilent }
 }
 
-const VIOLATIONS =
-  'axe.run().then(({ violations }) => violations.map(({ id, nodes }) => [id, ...nodes.map(node => node.html)].join()))'
+const VIOLATIONS = `options =>
+  axe.run(options).then(({ violations }) => violations.map(({ id, nodes }) => [id, ...nodes.map(node => node.html)].join()))`

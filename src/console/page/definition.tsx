@@ -1,11 +1,13 @@
-import type { EditorView } from '@codemirror/view'
-import { useEffect, useRef, useState } from 'preact/hooks'
-import { Editor, goTo, nextDiagnostic, previousDiagnostic, showFindings } from './editor.js'
+import { linter, nextDiagnostic, previousDiagnostic } from '@codemirror/lint'
+import { StateEffect } from '@codemirror/state'
+import { type Command, EditorView, type ViewUpdate } from '@codemirror/view'
+import { useMemo, useRef, useState } from 'preact/hooks'
+import { CODE, Editor } from './editor.js'
 import { Agents, type Function_, Functions, type ImpactReport } from './functions.js'
-import { Button, Field, Lines, Note, Problem, Runs, useAction } from './parts.js'
+import { Button, Field, Note, Problem, Review } from './parts.js'
 import type { Edit, Place, Read } from './reader.js'
 import { ask, type Fault, Refusal } from './service.js'
-import { counted, outline, readText, runsOf, visible } from './texts.js'
+import { counted, readText, visible } from './texts.js'
 import { inWorker } from './worker.js'
 
 interface Completed {
@@ -25,8 +27,9 @@ interface Finding extends Place {
   message: string
 }
 
-const CHECK_AFTER_MS = 300
+const [CHECK_AFTER_MS, AGAIN_AFTER_MS] = [300, 3_000]
 const [SHOWN, FILE_BYTES_MAX] = [100, 2 ** 24]
+const again = StateEffect.define<null>()
 
 /** Validates by the route that programs use. */
 async function validated(query: Record<string, string>, json: string, signal?: AbortSignal) {
@@ -40,6 +43,35 @@ async function validated(query: Record<string, string>, json: string, signal?: A
   return answer.then(({ data }) => ({ found: data, faults: [] as Fault[] }), faulty)
 }
 
+interface Found {
+  json: string | null
+  report: Report
+  findings: Finding[]
+  problem?: unknown
+}
+
+const isAway = (problem: unknown) => problem instanceof Refusal && problem.isAway
+const NOTHING: Found = { json: null, report: {}, findings: [] }
+
+/** What is found in a text, faults first, each in the order of its place. */
+async function findingsIn(text: string, toolId: number | undefined, signal: AbortSignal): Promise<Found> {
+  const { json, fault } = await inWorker<Read>({ text })
+  if (json === undefined) {
+    const finding: Finding = { from: 0, to: 0, ...fault, severity: 'error', message: visible(fault?.msg) }
+    return { ...NOTHING, findings: [finding] }
+  }
+  const query = { report: 'full', view: 'functions', ...(toolId !== undefined && { tool_id: String(toolId) }) }
+  const { found, faults } = await validated(query, json, signal)
+  const all = [...faults, ...(found.warnings ?? [])]
+  const places = await inWorker<(Place | undefined)[]>({ paths: all.map(({ loc }) => loc.slice(2)) })
+  const findings = all.map(({ msg }, i): Finding => {
+    const severity = i < faults.length ? 'error' : 'warning'
+    return { severity, message: visible(msg), ...(places[i] ?? { from: 0, to: 0 }) }
+  })
+  findings.sort((a, b) => a.severity.localeCompare(b.severity) || a.from - b.from)
+  return { json: faults.length > 0 ? null : json, report: found, findings }
+}
+
 export interface Checked {
   text: string
   /** The definition as JSON; null if it has faults. */
@@ -47,132 +79,115 @@ export interface Checked {
 }
 
 interface DefinitionProps {
+  /** What it begins with. */
   text: string
   /** The tool that it is compared with. */
   toolId?: number
   /** False if the token may not check definitions. */
   isChecked: boolean
-  /** Without it the definition is only read. Called at once with null, and with what was found once it is checked. */
-  onChange?: ((checked: Checked | null) => void) | undefined
+  /** Without it the definition is only read. Called with null and a way to the text at once, and with what was found once it is checked. */
+  onChange?: ((checked: Checked | null, read?: () => string) => void) | undefined
 }
 
 /** A definition in the editor: faults and warnings at their lines, repair, what a model gets, and whom a change affects. */
 export function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
-  const [findings, setFindings] = useState<Finding[]>([])
-  const [report, setReport] = useState<Report>({})
-  const [state, setState] = useState<'empty' | 'stale' | 'checked'>('empty')
-  const [problem, setProblem] = useState<unknown>()
+  const [{ report, findings, problem }, setFound] = useState(NOTHING)
+  const [isStale, setStale] = useState(true)
   const [isRepairing, setRepairing] = useState(false)
-  const view = useRef<EditorView>()
-  const turn = useRef({ leaving: new AbortController(), isFirstShown: true })
-
-  const check = async (now: string, signal: AbortSignal) => {
-    const { json, fault } = await inWorker<Read>({ text: now })
-    const query = { report: 'full', view: 'functions', ...(toolId !== undefined && { tool_id: String(toolId) }) }
-    const none = { found: {} as Report, faults: [] as Fault[] }
-    const { found, faults } = json === undefined ? none : await validated(query, json, signal)
-    const all = [
-      ...faults.map(each => ({ ...each, severity: 'error' as const })),
-      ...(found.warnings ?? []).map(each => ({ ...each, severity: 'warning' as const })),
-    ]
-    const places = await inWorker<(Place | undefined)[]>({ paths: all.map(({ loc }) => loc.slice(2)) })
-    if (signal.aborted || !view.current) return
-    const list: Finding[] = all.map(({ severity, msg }, i) => ({
-      severity,
-      message: visible(msg),
-      ...(places[i] ?? { from: 0, to: 0 }),
-    }))
-    if (fault) list.push({ ...fault, severity: 'error', message: fault.msg })
-    list.sort((a, b) => (a.severity === b.severity ? a.from - b.from : a.severity === 'error' ? -1 : 1))
-    setFindings(list)
-    setReport(found)
-    setState('checked')
-    showFindings(view.current, list, turn.current.isFirstShown)
-    turn.current.isFirstShown = false
-    onChange?.({ text: now, json: list[0]?.severity === 'error' ? null : (json ?? null) })
+  const [view, told, isFirstShown] = [useRef<EditorView>(), useRef(onChange), useRef(true)]
+  told.current = onChange
+  const code = useMemo(() => {
+    let leaving = new AbortController()
+    const check = async (view: EditorView) => {
+      leaving.abort()
+      leaving = new AbortController()
+      const { doc } = view.state
+      const text = doc.toString()
+      const isEmpty = !isChecked || text.trim() === ''
+      const look = findingsIn(isEmpty ? '' : text, toolId, leaving.signal)
+      const found = isEmpty ? NOTHING : await look.catch((problem): Found => ({ ...NOTHING, problem }))
+      if (view.state.doc !== doc) return []
+      if (isAway(found.problem)) setTimeout(() => view.dispatch({ effects: again.of(null) }), AGAIN_AFTER_MS)
+      setFound(found)
+      setStale(false)
+      told.current?.({ text, json: found.json })
+      const places = found.findings.map(({ from }) => from)
+      const first = EditorView.scrollIntoView(Math.min(...places), { y: 'center' })
+      if (isFirstShown.current && places.length > 0) view.dispatch({ effects: first })
+      isFirstShown.current = false
+      return found.findings
+    }
+    const needsRefresh = (update: ViewUpdate) =>
+      update.transactions.some(({ effects }) => effects.some(each => each.is(again)))
+    return [CODE, linter(check, { delay: CHECK_AFTER_MS, needsRefresh })]
+  }, [])
+  const put = (insert: string) => {
+    const to = view.current?.state.doc.length ?? 0
+    view.current?.dispatch({ changes: { from: 0, to, insert }, userEvent: 'input.paste' })
   }
-  const checkSoon = (read: () => string, isFirstShown: boolean, afterMs = CHECK_AFTER_MS) => {
-    turn.current.leaving.abort()
-    turn.current.leaving = new AbortController()
-    turn.current.isFirstShown ||= isFirstShown
-    const { signal } = turn.current.leaving
-    setState('stale')
-    setProblem(undefined)
-    setTimeout(() => {
-      if (signal.aborted) return
-      const now = read()
-      if (!isChecked || now.trim() === '') return setState('empty')
-      check(now, signal).catch(fault => signal.aborted || setProblem(fault))
-    }, afterMs)
-  }
-  useEffect(() => {
-    checkSoon(() => text, true, 0)
-    return () => turn.current.leaving.abort()
-  }, [text])
-  const read = () => view.current?.state.doc.toString() ?? ''
-  const put = (insert: string) =>
-    view.current?.dispatch({
-      changes: { from: 0, to: view.current.state.doc.length, insert },
-      userEvent: 'input.paste',
-    })
-  const open = async (file: File | undefined) => {
-    setProblem(file && file.size > FILE_BYTES_MAX ? `${file.name} is larger than any definition` : undefined)
-    if (file && file.size <= FILE_BYTES_MAX) await readText(file).then(put, setProblem)
+  const fail = (problem: unknown) => setFound({ ...NOTHING, problem })
+  const open = async (holder: { files: FileList | null; value?: string }) => {
+    const [file] = holder.files ?? []
+    if (file && file.size > FILE_BYTES_MAX) fail(`${file.name} is larger than any definition`)
+    else if (file) await readText(file).then(put, fail)
+    holder.value = ''
   }
   const drop = (event: DragEvent) => {
     if (!event.dataTransfer?.files.length || !onChange) return
     event.preventDefault()
     event.stopPropagation()
-    open(event.dataTransfer.files[0])
+    open(event.dataTransfer)
   }
-  const go = (command: typeof nextDiagnostic) => () => {
+  const go = (command: Command) => () => {
     if (view.current) command(view.current)
     view.current?.focus()
   }
-  const typed = (read: () => string, isPasted: boolean) => {
-    onChange?.(null)
-    checkSoon(read, isPasted)
+  const goTo = (anchor: number) => {
+    view.current?.dispatch({ selection: { anchor }, scrollIntoView: true })
+    view.current?.focus()
   }
+  const typed = (read: () => string, isPasted: boolean) => {
+    onChange?.(null, read)
+    isFirstShown.current ||= isPasted
+    setStale(true)
+  }
+  const isNothing = findings.length === 0 && !report.functions
   const faults = findings.filter(({ severity }) => severity === 'error').length
   const counts = `${counted(faults, 'fault')}, ${counted(findings.length - faults, 'warning')}.`
-  const verdict = {
-    empty: isChecked ? 'Paste a definition, or drop a file on the editor.' : '',
-    stale: 'Checking.',
-    checked: counts,
-  }[state]
+  const hint = isChecked && !problem ? 'Paste a definition, or drop a file on the editor.' : ''
   return (
     <div class="columns">
       <div>
         <div class="bar">
-          <p role="status" id="verdict" class={state === 'checked' && faults > 0 ? 'bad' : ''}>
-            {verdict}
+          <p role="status" id="verdict" class={!isStale && faults > 0 ? 'bad' : ''}>
+            {isStale ? 'Checking.' : isNothing ? hint : counts}
           </p>
-          {findings.length > 0 && (
-            <Button label="Previous" title="Shift-F8 in the editor" onClick={go(previousDiagnostic)} />
-          )}
+          {findings.length > 0 && <Button label="Previous" onClick={go(previousDiagnostic)} />}
           {findings.length > 0 && <Button label="Next" title="F8 in the editor" onClick={go(nextDiagnostic)} />}
           {faults > 0 && onChange && <Button label="Repair" class="main" onClick={() => setRepairing(true)} />}
-          {onChange && <OpenFile onOpen={open} />}
+          {onChange && (
+            <label class="button">
+              Open a file <input type="file" accept=".json,.yaml,.yml" onChange={event => open(event.currentTarget)} />
+            </label>
+          )}
         </div>
-        <Problem problem={problem} again={problem instanceof Refusal ? () => checkSoon(read, false, 0) : undefined} />
+        <Problem problem={!isStale && problem} isTried={isAway(problem)} />
         <div onDropCapture={drop}>
           <Editor
-            isCode
             label="OpenAPI definition"
-            text={text}
             isReadOnly={!onChange}
             onType={typed}
             onView={made => (view.current = made)}
+            {...{ code, text }}
           />
         </div>
       </div>
-      <div class={state === 'stale' ? 'stale' : ''}>
-        {isRepairing && <Repair read={read} onPut={put} onClose={() => setRepairing(false)} />}
+      <div class={isStale ? 'stale' : ''}>
         {findings.length > 0 && <h2>Faults and warnings</h2>}
         <ol class="findings">
           {findings.slice(0, SHOWN).map(({ severity, message, from }) => (
             <li class={severity}>
-              <button type="button" class="link" onClick={() => view.current && goTo(view.current, from)}>
+              <button type="button" class="link" onClick={() => goTo(from)}>
                 {severity === 'error' ? 'Fault' : 'Warning'}, line {view.current?.state.doc.lineAt(from).number}
               </button>
               {message}
@@ -183,86 +198,47 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
         {report.impact && <Agents impact={report.impact} />}
         {isChecked && <Functions list={report.functions ?? []} />}
       </div>
+      {isRepairing && (
+        <Repair text={view.current?.state.doc.toString() ?? ''} onPut={put} onClose={() => setRepairing(false)} />
+      )}
     </div>
   )
 }
 
-function OpenFile({ onOpen }: { onOpen(file: File | undefined): Promise<void> }) {
-  const chosen = ({ currentTarget }: { currentTarget: HTMLInputElement }) =>
-    onOpen(currentTarget.files?.[0]).finally(() => Object.assign(currentTarget, { value: '' }))
-  return (
-    <label class="button">
-      Open a file <input type="file" accept=".json,.yaml,.yml" onChange={chosen} />
-    </label>
-  )
-}
-
-interface RepairProps {
-  read(): string
-  onPut(text: string): void
-  onClose(): void
-}
-
-/** What `complete` would add or replace, each edit before and after. */
-function Repair({ read, onPut, onClose }: RepairProps) {
+/** What `complete` would add or replace, by the parts of the definition. */
+function Repair({ text, onPut, onClose }: { text: string; onPut(text: string): void; onClose(): void }) {
   const [server, setServer] = useState('')
-  const [found, setFound] = useState<{ faults: string[]; completed?: Completed | undefined }>()
-  const look = useAction(async () => {
-    const { json, fault } = await inWorker<Read>({ text: read() })
-    if (json === undefined) return setFound({ faults: [fault?.msg ?? ''] })
-    const answer = await validated({ complete: 'true', ...(server.trim() && { server: server.trim() }) }, json)
-    setFound({ faults: answer.faults.map(({ msg }) => msg), completed: answer.found.completed })
-  })
-  const heading = useRef<HTMLHeadingElement>(null)
-  useEffect(() => {
-    heading.current?.focus()
-    look.act()
-  }, [])
-  const { completed, faults = [] } = found ?? {}
-  const take = async () => {
-    const edits = completed?.edits.map(({ loc, after }) => ({ loc: loc.slice(2), after })) ?? []
-    onPut(await inWorker<string>({ text: read(), definition: JSON.stringify(completed?.definition), edits }))
+  const completed = useRef<Completed>()
+  const look = async (signal: AbortSignal) => {
+    const { json, fault } = await inWorker<Read>({ text })
+    if (json === undefined) throw fault?.msg
+    const { found, faults } = await validated({ complete: 'true', ...(server && { server }) }, json, signal)
+    completed.current = found.completed
+    const before = { definition: JSON.parse(json) }
+    const warnings = faults.map(({ msg }) => `To correct by hand: ${msg}`)
+    return {
+      before,
+      after: { ...before, ...(found.completed && { definition: found.completed.definition }) },
+      warnings,
+    }
+  }
+  const send = async () => {
+    const { edits = [], definition } = completed.current ?? {}
+    const placed = edits.map(({ loc, after }) => ({ loc: loc.slice(2), after }))
+    if (definition) onPut(await inWorker<string>({ text, definition: JSON.stringify(definition), edits: placed }))
     onClose()
   }
-  const again = (event: Event) => {
+  const again = (event: SubmitEvent & { currentTarget: HTMLFormElement }) => {
     event.preventDefault()
-    look.act()
+    setServer(String(new FormData(event.currentTarget).get('server')).trim())
   }
-  const shown = (value: unknown) => (value === undefined ? '' : outline(value))
+  const field = { type: 'url', name: 'server', placeholder: 'https://api.example.com', readOnly: false }
   return (
-    <section class="card">
-      <h2 ref={heading} tabIndex={-1}>
-        Repair
-      </h2>
+    <Review key={server} title="Repair" label="Put this into the editor" {...{ look, send, onStale: onClose, onClose }}>
       <form class="bar" onSubmit={again}>
-        <Field
-          label="Server, if it names none"
-          type="url"
-          placeholder="https://api.example.com"
-          value={server}
-          onChange={setServer}
-        />
-        <Button label="Look again" disabled={look.isBusy} />
+        <Field label="Server, if it names none" {...field} defaultValue={server} />
+        <Button label="Look again" />
       </form>
-      <Problem problem={look.problem} again={look.act} />
-      {found && (
-        <p role="status">{completed ? `${counted(completed.edits.length, 'edit')}.` : 'No repair is known yet.'}</p>
-      )}
-      <div class="bar">
-        {completed && <Button label="Put this into the editor" class="main" onClick={take} />}
-        <Button label="Close" onClick={onClose} />
-      </div>
-      {completed?.edits.slice(0, SHOWN).map(({ op, loc, msg, before, after }) => (
-        <div>
-          <strong>{op === 'add' ? 'Add' : 'Replace'}</strong>{' '}
-          {visible(`${msg}, at ${loc.slice(2).join(' › ') || 'the whole'}`)}
-          <pre dir="auto">
-            <Runs runs={runsOf(shown(before), shown(after))} />
-          </pre>
-        </div>
-      ))}
-      {faults.length > 0 && <p>To correct by hand:</p>}
-      <Lines lines={faults.slice(0, SHOWN)} />
-    </section>
+    </Review>
   )
 }

@@ -1,9 +1,10 @@
-import { useEffect, useState } from 'preact/hooks'
-import { Button, Field, Tags, useLoad, View } from './parts.js'
-import { type Rights, type Row, readList, type View as Views } from './service.js'
-import { counted, titled, visible } from './texts.js'
+import { h } from 'preact'
+import { useState } from 'preact/hooks'
+import { Check, Field, Note, Tags, useLoad, View } from './parts.js'
+import { KINDS, type Rights, type Row, readAll, type View as Views } from './service.js'
+import { counted, dated, titled, visible } from './texts.js'
 
-const SHOWN = 100
+const SHOWN = 200
 export const tagsOf = (row: Partial<Row>): string[] =>
   Object.entries({
     default: row.is_default_persona,
@@ -14,44 +15,72 @@ export const tagsOf = (row: Partial<Row>): string[] =>
     off: row.enabled === false,
   }).flatMap(([name, is]) => (is ? [name] : []))
 
+interface RowsProps {
+  view: string
+  /** What the cells are. */
+  heads: string[]
+  rows: { id: number; name: string; tags: string[]; cells: string[] }[] | undefined
+  /** What is said instead of no rows. */
+  none: string
+}
+
+/** Things by number and name, each with a way to it. */
+export function Rows({ view, heads, rows = [], none }: RowsProps) {
+  if (rows.length === 0) return <Note text={none} />
+  return (
+    <>
+      <table class="rows">
+        <thead>
+          <tr>{['No.', 'Name', ...heads].map(text => h('th', { scope: 'col' }, text))}</tr>
+        </thead>
+        <tbody>
+          {rows.slice(0, SHOWN).map(({ id, name, tags, cells }) => (
+            <tr key={id}>
+              <td>{id}</td>
+              <td>
+                <a href={`#/${view}/${id}`}>{visible(name) || '(no name)'}</a> <Tags names={tags} />
+              </td>
+              {cells.map(text => h('td', {}, visible(text)))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {rows.length > SHOWN && <Note text={`The first ${SHOWN}. A search finds the others.`} />}
+    </>
+  )
+}
+
 /** Agents or tools: those that the token sees, and a search in them. */
 export function List({ view, rights }: { view: Views; rights: Rights }) {
   const [{ rows, isAll }, setRows] = useState<{ rows: Row[]; isAll: boolean }>({ rows: [], isAll: false })
   const [words, setWords] = useState('')
-  const [limit, setLimit] = useState(SHOWN)
-  const loaded = useLoad(signal => readList(view, signal, (rows, isAll) => setRows({ rows, isAll })), view)
-  useEffect(() => setLimit(SHOWN), [words])
+  const [isDeleted, setDeleted] = useState(false)
+  const show = (rows: Row[], isAll: boolean) => setRows({ rows, isAll })
+  const query = isDeleted ? { deleted: 'true' } : {}
+  const loaded = useLoad(signal => readAll([KINDS[view].path, query], signal, show), isDeleted)
   const parts = words.toLowerCase().split(/\s+/)
-  const found = rows.filter(({ id, name, description, owner }) => {
-    const text = `${id} ${name} ${description} ${owner?.email}`.toLowerCase()
+  const lines = rows.map(row => ({
+    ...{ id: row.id, name: row.name, tags: tagsOf(row) },
+    cells: [row.description, row.owner?.email ?? 'no owner', row.updated_at ? dated(row.updated_at) : ''],
+  }))
+  const found = lines.filter(({ id, name, cells }) => {
+    const text = [id, name, ...cells].join(' ').toLowerCase()
     return parts.every(part => text.includes(part))
   })
-  const count = `${counted(rows.length, view.slice(0, -1))}${isAll ? '' : ' so far'}`
-  const none = `This token sees no ${view}: there are none, or they are private, or it is bound to others.`
-  const some = found.length === rows.length ? count : `${found.length.toLocaleString('en')} of ${count}`
+  const noun = `${isDeleted ? 'deleted ' : ''}${view.slice(0, -1)}`
+  const count = `${counted(rows.length, noun)}${isAll ? '' : ' so far'}`
+  const state = found.length === rows.length ? count : `${found.length.toLocaleString('en')} of ${count}`
+  const none = rows.length > 0 ? 'None has these words.' : `This token sees no ${noun}s.`
   return (
-    <View title={titled(view)} loaded={loaded} state={isAll && rows.length === 0 ? none : some}>
+    <View title={titled(view)} {...{ loaded, state }}>
       <search class="bar">
-        <Field label="Search" type="search" value={words} onChange={setWords} placeholder="Name, owner, number" />
-        {view === 'tools' && rights.makesTools && (
-          <a class="button main" href="#/new">
-            New tool
-          </a>
-        )}
+        <Field label="Search" type="search" placeholder="Name, owner, number" value={words} onChange={setWords} />
+        {view === 'agents' && <Check label="Deleted ones" checked={isDeleted} onChange={setDeleted} />}
+        {view === 'tools' && rights.makesTools && h('a', { class: 'button main', href: '#/new' }, 'New tool')}
       </search>
-      <ul class="rows">
-        {found.slice(0, limit).map(row => (
-          <li key={row.id}>
-            <span class="number">{row.id}</span>
-            <span>
-              <a href={`#/${view}/${row.id}`}>{visible(row.name) || '(no name)'}</a> <Tags names={tagsOf(row)} />
-            </span>
-            <span class="about">{visible(row.description)}</span>
-            <bdi class="note">{visible(row.owner?.email ?? 'no owner')}</bdi>
-          </li>
-        ))}
-      </ul>
-      {found.length > limit && <Button label="Show more" onClick={() => setLimit(limit + SHOWN)} />}
+      {(isAll || found.length > 0) && (
+        <Rows heads={['Description', 'Owner', 'Last change']} {...{ view, rows: found, none }} />
+      )}
     </View>
   )
 }

@@ -1,38 +1,30 @@
 import { render } from 'preact'
 import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Agent } from './agent.js'
-import { Changes } from './changes.js'
 import { List } from './list.js'
-import { Button, Dialog, Field, Problem, SESSION_ENDED } from './parts.js'
-import { Past } from './past.js'
+import { Button, Dialog, Field, Problem, SESSION_ENDED, useAction } from './parts.js'
+import { Changes } from './past.js'
 import { Proposals, ProposalView } from './proposals.js'
-import { ask, type Me, type Rights, rightsOf, setToken, unsaved, type View } from './service.js'
+import { ask, type Me, type Rights, rightsOf, STORED, setToken, unsaved, type View } from './service.js'
 import { visible } from './texts.js'
-import { NewTool, Tool } from './tool.js'
+import { Tool } from './tool.js'
 
 const NOTE = `It begins with pat_, sa_, ro_ or pp_. It stays in the memory of this page, and is gone when you reload or close it.
   An operator makes one with "agentctl token create".`
 
-function SignIn({ isEnded, onSignedIn }: { isEnded: boolean; onSignedIn: (me: Me) => void }) {
-  const [problem, setProblem] = useState<unknown>()
-  const [token, setText] = useState('')
+function SignIn({ title, onSignedIn }: { title: string; onSignedIn: (me: Me) => void }) {
   const form = useRef<HTMLFormElement>(null)
   useLayoutEffect(() => form.current?.querySelector('input')?.focus(), [])
-  const signIn = async (event: Event) => {
+  const { problem, act } = useAction(async (event: Event) => {
     event.preventDefault()
-    const strange = /[^\x21-\x7e]/u.exec(token.trim())
-    setProblem(
-      strange && `No token has the character ${visible(strange[0])} of place ${strange.index + 1}: copy it again`,
-    )
-    if (strange) return
-    setToken(token.trim())
-    await ask<Me>('GET', 'me').then(({ data }) => onSignedIn(data), setProblem)
-  }
+    setToken(String(new FormData(form.current ?? undefined).get('token')).trim())
+    onSignedIn((await ask<Me>('GET', 'me')).data)
+  })
+  const field = { type: 'password', name: 'token', required: true, readOnly: false, pattern: '\\s*[!-~]+\\s*' }
   return (
-    <form class="signIn form" onSubmit={signIn} ref={form}>
-      <h1>{isEnded ? 'Your session has ended' : 'Sign in'}</h1>
-      {isEnded && <p>What you typed is kept. Sign in again to go on where you were.</p>}
-      <Field label="Access token" type="password" required value={token} onChange={setText} />
+    <form class="signIn" onSubmit={act} ref={form}>
+      <h1>{title}</h1>
+      <Field label="Access token" title="A token has letters, digits and _ alone: copy it again" {...field} />
       <p class="note">{NOTE}</p>
       <Button class="main" label="Sign in" />
       <Problem problem={problem} />
@@ -41,28 +33,20 @@ function SignIn({ isEnded, onSignedIn }: { isEnded: boolean; onSignedIn: (me: Me
 }
 
 /** Numbers alone: they become parts of requests. */
-const ADDRESS =
-  /^#\/(?:(agents|tools)(?:\/(\d+)(?:\/(?:compare\/(\d+)\/(\d+)|restore\/(\d+)))?)?|new|changes|proposals(?:\/(\d+))?)$/
+const ADDRESS = /^#\/(?:(agents|tools)(?:\/(\d+))?|new|changes|proposals(?:\/(\d+))?)$/
 
 function Main({ address, rights }: { address: string; rights: Rights }) {
-  const [, view, number, first, second, restored, proposal] = ADDRESS.exec(address) ?? []
-  const [id, version, other] = [
-    Number(number),
-    Number(first ?? restored),
-    second === undefined ? undefined : Number(second),
-  ]
-  if (address === '#/new') return <NewTool rights={rights} />
-  if (address === '#/changes') return <Changes />
-  if (proposal !== undefined) return <ProposalView key={proposal} id={Number(proposal)} rights={rights} />
+  const [, view, number, proposal] = ADDRESS.exec(address) ?? []
+  const id = Number(number)
+  if (address === '#/new') return <Tool id={0} {...{ rights }} />
+  if (address === '#/changes') return <Changes writes={rights.writes} />
+  if (proposal) return <ProposalView key={proposal} id={Number(proposal)} rights={rights} />
   if (address === '#/proposals') return <Proposals />
-  if (view === undefined) return null
-  if (number === undefined) return <List key={view} view={view as View} rights={rights} />
-  if (version) return <Past key={address} view={view as View} {...{ id, version, other }} />
+  if (!number) return view ? <List key={view} view={view as View} rights={rights} /> : null
   return view === 'agents' ? <Agent key={id} {...{ id, rights }} /> : <Tool key={id} {...{ id, rights }} />
 }
 
 const LINKS = { '#/agents': 'Agents', '#/tools': 'Tools', '#/proposals': 'Proposals', '#/changes': 'Changes' }
-const WORDS = { basic: '', 'manage:actions': 'manages tools', admin: 'administrator' }
 
 function Head({ address, rights: { me, writes, proposes } }: { address: string; rights: Rights }) {
   const current = address === '#/new' ? '#/tools' : address
@@ -76,7 +60,7 @@ function Head({ address, rights: { me, writes, proposes } }: { address: string; 
         ))}
       </nav>
       <p class="who">
-        <bdi>{visible(me.user.email)}</bdi> {writes ? WORDS[me.permission] : proposes ? 'proposes only' : 'reads only'}
+        <bdi>{visible(me.user.email)}</bdi> {writes ? '' : proposes ? 'proposes only' : 'reads only'}
       </p>
       <a href="console">Sign out</a>
     </>
@@ -87,32 +71,27 @@ function App() {
   const [rights, setRights] = useState<Rights>()
   const [isEnded, setEnded] = useState(false)
   const [address, setAddress] = useState(location.hash)
-  const [wanted, setWanted] = useState<string>()
   const [fault, setFault] = useState<unknown>()
+  const [turn, setTurn] = useState(0)
   const now = useRef(address)
   const go = () => {
     const { hash } = location
     if (hash === now.current) return
-    if (unsaved.size > 0) {
-      history.replaceState(null, '', now.current)
-      return setWanted(hash)
-    }
+    if (unsaved.size > 0 && !confirm(`Leave without saving? ${visible([...unsaved].join(', '))} would be lost.`))
+      return history.replaceState(null, '', now.current)
+    unsaved.clear()
     if (!ADDRESS.test(hash)) return location.replace('#/agents')
     now.current = hash
     setFault(undefined)
     setAddress(hash)
   }
   useLayoutEffect(() => {
+    addEventListener(STORED, () => setTurn(before => before + 1))
     addEventListener(SESSION_ENDED, () => setEnded(true))
     addEventListener('error', ({ error, message }) => setFault(error ?? new Error(message)))
     addEventListener('unhandledrejection', ({ reason }) => setFault(reason))
     addEventListener('hashchange', go)
   }, [])
-  const leave = () => {
-    unsaved.clear()
-    setWanted(undefined)
-    location.hash = wanted ?? ''
-  }
   const signedIn = (me: Me) => {
     setRights(rightsOf(me))
     setEnded(false)
@@ -126,18 +105,13 @@ function App() {
       </header>
       <main>
         <Problem problem={fault} />
-        {(!rights || isEnded) && <SignIn isEnded={isEnded} onSignedIn={signedIn} />}
-        <div hidden={isEnded}>{rights && <Main {...{ address, rights }} />}</div>
+        {rights ? <Main key={turn} {...{ address, rights }} /> : <SignIn title="Sign in" onSignedIn={signedIn} />}
+        {rights && isEnded && (
+          <Dialog title="Your session has ended" onClose={() => setEnded(false)}>
+            <SignIn title="Sign in again, to go on where you were" onSignedIn={signedIn} />
+          </Dialog>
+        )}
       </main>
-      {wanted !== undefined && (
-        <Dialog title="Leave without saving?" onClose={() => setWanted(undefined)}>
-          <p>{visible([...unsaved].join(', '))} would be lost.</p>
-          <form method="dialog" class="bar end">
-            <Button class="main" label="Stay here" />
-            <Button label="Leave" onClick={leave} />
-          </form>
-        </Dialog>
-      )}
     </>
   )
 }

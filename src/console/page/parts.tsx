@@ -1,11 +1,11 @@
-import type { ComponentChildren } from 'preact'
-import { useCallback, useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import { Refusal, unsaved } from './service.js'
-import { type Difference, dated, type Run, titled, visible } from './texts.js'
+import { type ComponentChildren, type ComponentProps, h } from 'preact'
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { Refusal, type Row, readAll, unsaved } from './service.js'
+import { type Difference, dated, differencesOf, type Run, titled, visible } from './texts.js'
 
 /* What views are made of. A text of a user passes `visible` before it is shown. */
 const TRIES = 10
-/** Told to the window when an answer says that the token is not valid any more. */
+/** Sent to the window when an answer reports that the token is no longer valid. */
 export const SESSION_ENDED = 'session-ended'
 
 export interface Loaded<T> {
@@ -38,17 +38,21 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
   return { ...state, again: useCallback(() => setTurn({ tries: 0 }), []) }
 }
 
+/** What lists hold, for names instead of numbers, if it is wanted. */
+export const useLists = (isWanted: boolean, ...lists: Parameters<typeof readAll>[0][]): Loaded<Row[][]> =>
+  useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted)
+
 /** An action of a button: one at a time, with what keeps it from being done. */
-export function useAction(work: () => Promise<unknown>) {
+export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
   const isBusy = useRef(false)
-  const act = async () => {
+  const act = async (...given: T) => {
     if (isBusy.current) return
     isBusy.current = true
     setState({ isBusy: true })
-    const problem = await work().then(
+    const problem = await work(...given).then(
       () => undefined,
-      problem => problem,
+      fault => fault,
     )
     setState({ problem })
     isBusy.current = false
@@ -56,103 +60,66 @@ export function useAction(work: () => Promise<unknown>) {
   return { ...state, act }
 }
 
-const SENTENCES: Record<number, string> = {
-  403: 'This token does not allow that',
-  404: 'It does not exist, or this token does not see it',
-  409: 'That does not go together with what is stored',
-  410: 'That is no longer kept',
-  412: 'It was changed since you looked',
-  413: 'That is larger than the service takes',
-  422: 'The service does not take this',
-  429: 'This token has asked too often',
-  503: 'The service is busy, or it is being restarted',
-}
-
-function titleOf(problem: unknown): string {
-  if (typeof problem === 'string') return problem
-  if (!(problem instanceof Refusal)) return 'This page has a fault of its own'
-  const { kind, status } = problem
-  if (kind === 'lost') return 'No connection to the service'
-  if (kind === 'front') return `A server in front of the service answered ${status}. The service did not`
-  if (kind === 'ended') return 'This token is not valid, or not any more'
-  return SENTENCES[status] ?? `The service answers ${status}`
-}
-
 /** Why something cannot be done, and a way on: a refusal, a sentence, or a fault of the page itself. */
 export function Problem({ problem, isTried, again }: Partial<Loaded<unknown>>) {
   const refusal = problem instanceof Refusal ? problem : undefined
   const isEnded = refusal?.kind === 'ended'
+  const isOurs = problem instanceof Error && !refusal
   useEffect(() => {
     if (isEnded) dispatchEvent(new Event(SESSION_ENDED))
-    if (problem instanceof Error && !refusal) console.warn(problem)
+    if (isOurs) console.warn(problem)
   }, [problem])
   if (!problem) return null
-  const faults = refusal?.faults.map(({ loc, msg }) => `${titled(loc.slice(1).join('.'))}: ${msg}`) ?? []
-  const changes =
-    refusal?.body.changed?.map(({ by, field, at }) => `${by} changed ${titled(field)}, ${dated(at)}`) ?? []
   const wait = isTried ? 'This page tries again by itself.' : refusal?.retryS ? `Wait ${refusal.retryS} s.` : ''
-  const said = refusal ? refusal.message : problem instanceof Error ? String(problem) : ''
+  const faults = refusal?.faults.map(({ loc, msg }) => `${titled(loc.slice(1).join('.'))}: ${msg}`) ?? []
+  const changed = refusal?.body.changed ?? []
+  const changes = changed.map(({ by, field, at }) => `${by} changed ${titled(field)}, ${dated(at)}`)
   const label = refusal?.status === 412 ? 'Look again, and keep what I changed' : 'Try again'
   return (
     <div class="problem" role="alert">
-      <h2>{visible(titleOf(problem))}</h2>
-      {[said, wait].map(text => text && <p>{visible(text)}</p>)}
-      <Lines lines={[...faults, ...changes]} />
+      <h2>{visible(isOurs ? 'This page has a fault of its own' : (refusal?.message ?? problem))}</h2>
+      <Lines lines={[isOurs ? String(problem) : wait, ...faults, ...changes].filter(text => text !== '')} />
       {again && !isEnded && <Button label={label} onClick={again} />}
     </div>
   )
 }
 
-interface ButtonProps {
+type ButtonProps = Omit<ComponentProps<'button'>, 'onClick' | 'name'> & {
   label: string
-  onClick?: () => void
-  class?: string
-  disabled?: boolean | undefined
-  title?: string
+  onClick?: (() => void) | undefined
   /** What readers of the screen hear, where the label does not say enough. */
   name?: string
 }
 
-export const Button = ({ label, name, onClick, ...rest }: ButtonProps) => (
-  <button type={onClick ? 'button' : 'submit'} aria-label={name && visible(name)} onClick={onClick} {...rest}>
+export const Button = ({ label, name, ...rest }: ButtonProps) => (
+  <button type={rest.onClick ? 'button' : 'submit'} aria-label={name && visible(name)} {...rest}>
     {label}
   </button>
 )
 
-interface FieldProps {
+type FieldProps = Omit<ComponentProps<'input'>, 'onChange' | 'label'> & {
   label: string
-  value: string
   onChange?: ((value: string) => void) | undefined
   /** More than one line. */
   rows?: number
-  type?: string
-  placeholder?: string
-  class?: string
-  required?: boolean
   /** The label is only heard. */
   isBare?: boolean
 }
 
 /** A field with its label. Without `onChange` it is only read. */
 export function Field({ label, onChange, isBare, rows, ...rest }: FieldProps) {
-  const id = useId()
-  const name = isBare ? { 'aria-label': visible(label) } : {}
-  const shared = { id, autocomplete: 'off' as const, readOnly: !onChange, ...name, ...rest }
-  const typed = ({ currentTarget }: { currentTarget: { value: string } }) => onChange?.(currentTarget.value)
+  const onInput = ({ currentTarget }: { currentTarget: { value: string } }) => onChange?.(currentTarget.value)
+  const Tag = (rows ? 'textarea' : 'input') as 'input'
   return (
-    <>
-      {!isBare && <label for={id}>{label}</label>}
-      {rows ? <textarea rows={rows} onInput={typed} {...shared} /> : <input onInput={typed} {...shared} />}
-    </>
+    // biome-ignore lint/a11y/noLabelWithoutControl: the control is inside
+    <label>
+      <span class={isBare ? 'heard' : ''}>{visible(label)}</span>
+      <Tag autocomplete="off" readOnly={!onChange} {...{ onInput, rows, ...rest }} />
+    </label>
   )
 }
 
-interface CheckProps {
-  label: string
-  checked: boolean
-  onChange?: ((checked: boolean) => void) | undefined
-}
-
+type CheckProps = { label: string; checked: boolean; onChange?: ((checked: boolean) => void) | undefined }
 export const Check = ({ label, checked, onChange }: CheckProps) => (
   <label class="check">
     <input type="checkbox" {...{ checked, disabled: !onChange }} onChange={e => onChange?.(e.currentTarget.checked)} />
@@ -161,38 +128,98 @@ export const Check = ({ label, checked, onChange }: CheckProps) => (
 )
 
 export const Note = ({ text }: { text: string }) => <p class="note">{visible(text)}</p>
+export const Tags = ({ names }: { names: string[] }) => names.map(name => <span class="tag">{name}</span>)
 export const Lines = ({ lines, id }: { lines: string[]; id?: string }) =>
-  lines.length > 0 ? (
-    <ul id={id}>
-      {lines.map(text => (
-        <li>{visible(text)}</li>
-      ))}
-    </ul>
-  ) : null
+  lines.length > 0 && <ul id={id}>{lines.map(text => h('li', {}, visible(text)))}</ul>
 
-/** Short things in a row, as links or texts, that can be taken away. */
-export function Chips(props: {
-  rows: { id: unknown; text: string; href?: string }[]
-  onRemove?: ((id: unknown) => void) | undefined
-}) {
+interface ChipsProps<T> {
+  /** What one of them is called. */
+  noun: string
+  rows: T[]
+  textOf(row: T): string
+  hrefOf?(row: T): string
+  /** What can be added. */
+  others?: T[]
+  onChange?: ((rows: T[]) => void) | undefined
+}
+
+/** Short things in a row, as links or texts. With `onChange` they can be taken away, and others added by their names. */
+export function Chips<T extends { id: unknown }>({ noun, rows, textOf, hrefOf, others = [], onChange }: ChipsProps<T>) {
+  const free = others.filter(({ id }) => !rows.some(row => row.id === id))
+  const add = (event: { currentTarget: HTMLSelectElement }) =>
+    onChange?.([...rows, ...free.slice(event.currentTarget.selectedIndex - 1).slice(0, 1)])
   return (
-    <ul class="chips">
-      {props.rows.map(({ id, text, href }) => (
-        <li key={id}>
-          {href ? <a href={href}>{visible(text)}</a> : <bdi>{visible(text)}</bdi>}
-          {props.onRemove && <Button label="×" name={`Remove ${text}`} onClick={() => props.onRemove?.(id)} />}
-        </li>
-      ))}
-    </ul>
+    <>
+      <ul class="chips">
+        {rows.map((row, i) => (
+          <li key={row.id}>
+            <a href={hrefOf?.(row)}>{visible(textOf(row))}</a>
+            {onChange && <Cross name={textOf(row)} onClick={() => onChange(rows.toSpliced(i, 1))} />}
+          </li>
+        ))}
+      </ul>
+      {onChange && free.length > 0 && (
+        <select aria-label={`Add a ${noun}`} value="" onChange={add}>
+          {h('option', { value: '' }, `Add a ${noun}`)}
+          {free.map(row => h('option', {}, visible(textOf(row))))}
+        </select>
+      )}
+    </>
   )
 }
 
+const Cross = ({ name, onClick }: { name: string; onClick(): void }) => (
+  <Button class="cross" label="×" name={`Remove ${name}`} onClick={onClick} />
+)
+
+export type Pair = Record<string, string>
+interface PairsProps {
+  title: string
+  noun: string
+  /** The members of each: its name, and its value. */
+  members: [string, string]
+  rows: Pair[]
+  /** The stored values are secret: each is left as it is, or replaced. */
+  stored?: Pair[] | null
+  lines?: number
+  onChange?: ((rows: Pair[]) => void) | undefined
+}
+
+/** Names with values that can be changed, added and taken away. */
+export function Pairs({ title, noun, members: [k, v], rows, stored, lines, onChange }: PairsProps) {
+  const secret = stored && { class: 'secret', placeholder: 'stored; type to replace it' }
+  const rowOf = (row: Pair, i: number) => {
+    const { [k]: name = '', [v]: value = '' } = row
+    const kept = stored?.find(each => each[k] === name)?.[v]
+    const put = (part: Pair) => onChange?.(rows.with(i, { ...row, ...part }))
+    const named = onChange && kept === undefined ? (text: string) => put({ [k]: text }) : undefined
+    const valued = onChange && ((text: string) => put({ [v]: text || kept || '' }))
+    const shown = kept === value ? '' : value
+    return (
+      <div class="pair">
+        <Field isBare label={`Name of ${noun} ${i + 1}`} value={name} onChange={named} />
+        <Field isBare label={`Value of ${name || noun}`} {...secret} rows={lines} value={shown} onChange={valued} />
+        {onChange && <Cross name={name || noun} onClick={() => onChange(rows.toSpliced(i, 1))} />}
+      </div>
+    )
+  }
+  return (
+    <fieldset>
+      <legend>{title}</legend>
+      {rows.map(rowOf)}
+      {onChange && <Button label={`Add a ${noun}`} onClick={() => onChange([...rows, { [k]: '', [v]: '' }])} />}
+    </fieldset>
+  )
+}
+
+const AROUND = 300
+
 /** A text with what differs. What is the same and long is folded until somebody wants it; what differs is never cut. */
-export function Runs({ runs, around = 300 }: { runs: Run[]; around?: number }) {
+export function Runs({ runs }: { runs: Run[] }) {
   const [open, setOpen] = useState<number[]>([])
   return runs.map(({ as: Tag, text }, i) => {
-    if (Tag !== 'span' || open.includes(i) || text.length < 3 * around) return <Tag>{visible(text)}</Tag>
-    const [start, end] = [i === 0 ? '' : text.slice(0, around), i === runs.length - 1 ? '' : text.slice(-around)]
+    if (Tag !== 'span' || open.includes(i) || text.length < 3 * AROUND) return <Tag>{visible(text)}</Tag>
+    const [start, end] = [i === 0 ? '' : text.slice(0, AROUND), i === runs.length - 1 ? '' : text.slice(-AROUND)]
     const count = (text.length - start.length - end.length).toLocaleString('en')
     return [
       visible(start),
@@ -214,22 +241,45 @@ export function Differences({ list }: { list: Difference[] }) {
   ))
 }
 
+const showOnce = (element: HTMLDialogElement | null) => void (element?.open === false && element.showModal())
+
 /** A dialog over the page. Escape closes it, and the keyboard stays in it. */
-export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }) {
-  const [element, id] = [useRef<HTMLDialogElement>(null), useId()]
-  useLayoutEffect(() => {
-    const close = () => element.current?.close()
-    element.current?.showModal()
-    addEventListener(SESSION_ENDED, close)
-    return () => removeEventListener(SESSION_ENDED, close)
-  }, [])
+export const Dialog = ({ title, ...rest }: { title: string; onClose: () => void; children: ComponentChildren }) => (
+  <dialog ref={showOnce} aria-label={title} onClose={rest.onClose}>
+    <h2>{title}</h2>
+    {rest.children}
+  </dialog>
+)
+
+/** Shows what a request would change, and sends it. */
+export function Review(props: {
+  title: string
+  label: string
+  /** Reads what is stored and what would be. */
+  look(signal: AbortSignal): Promise<{ before: object; after: object; warnings: string[] }>
+  send(): Promise<unknown>
+  /** Somebody else changed the record meanwhile. */
+  onStale(): void
+  onClose(): void
+  children?: ComponentChildren
+}) {
+  const looked = useLoad(props.look)
+  const sent = useAction(props.send)
+  const { data } = looked
+  const problem = sent.problem ?? looked.problem
+  const isStale = problem instanceof Refusal && problem.status === 412
   return (
-    <dialog ref={element} aria-labelledby={id} onClose={props.onClose}>
-      <h2 id={id} tabIndex={-1} autofocus>
-        {props.title}
-      </h2>
+    <Dialog title={props.title} onClose={props.onClose}>
+      {!data && !problem && <Note text="Loading." />}
+      {data && <Differences list={differencesOf(data.before, data.after)} />}
       {props.children}
-    </dialog>
+      <Lines lines={data?.warnings ?? []} />
+      <Problem problem={problem} again={isStale ? props.onStale : sent.problem ? sent.act : looked.again} />
+      <form method="dialog" class="bar end">
+        <Button label="Close" />
+        <Button class="main" label={props.label} disabled={!data || sent.isBusy || isStale} onClick={sent.act} />
+      </form>
+    </Dialog>
   )
 }
 
@@ -244,15 +294,13 @@ export function useUnsaved(what: string, is: boolean) {
 interface ViewProps {
   title: string
   tags?: string[] | undefined
-  /** The way up. */
-  up?: [href: string, text: string]
-  state?: string
+  state?: string | undefined
   loaded: Loaded<unknown>
   children?: ComponentChildren
 }
 
 /** A view. Its title has the focus when it opens, so that readers of the screen hear where they are. */
-export function View({ title, tags = [], up, state, loaded, children }: ViewProps) {
+export function View({ title, tags = [], state, loaded, children }: ViewProps) {
   const heading = useRef<HTMLHeadingElement>(null)
   useEffect(() => {
     document.title = `${visible(title)} - Agents and tools`
@@ -262,18 +310,15 @@ export function View({ title, tags = [], up, state, loaded, children }: ViewProp
     scrollTo(0, 0)
   }, [])
   return (
-    <section>
-      {up && <a href={up[0]}>{up[1]}</a>}
+    <>
       <h1 ref={heading} tabIndex={-1}>
         {visible(title)} <Tags names={tags} />
       </h1>
       <p class="note" role="status" id="state">
-        {!loaded.data && !loaded.problem ? 'Loading.' : state}
+        {!loaded.data && !loaded.problem ? 'Loading.' : visible(state)}
       </p>
       <Problem {...loaded} />
       {children}
-    </section>
+    </>
   )
 }
-
-export const Tags = ({ names }: { names: string[] }) => names.map(name => <span class="tag">{name}</span>)

@@ -1,93 +1,149 @@
 import { useEffect, useState } from 'preact/hooks'
-import { Button, Differences, Field, Lines, Problem, Runs, useAction, useLoad, View } from './parts.js'
-import { type Answer, ask, KINDS, newKey, unless, type View as Views } from './service.js'
-import { dated, differencesOf, titled, visible } from './texts.js'
+import { Button, Differences, Lines, Problem, Review, useAction, useLists, useLoad, View } from './parts.js'
+import { type Answer, ask, KINDS, leaveTo, newKey, unless, type View as Views } from './service.js'
+import { counted, dated, differencesOf, titled, visible } from './texts.js'
 
+/** A change, from a record's history or from the feed of all changes. */
 interface Change {
-  field: string
-  from?: unknown
-  to?: unknown
-  shortened?: object
-}
-
-export interface Entry {
   version: number
   at: string
   action: string
-  actor: { email?: string; command?: string }
-  changes: Change[] | null
+  actor?: { email?: string; command?: string }
+  fields?: string[]
+  /** Null where the contents are no longer kept. */
+  changes?: object[] | null
 }
 
-export const readHistory = (view: Views, id: number, signal?: AbortSignal, page = '') =>
-  ask<Entry[]>('GET', `${KINDS[view].path}/${id}/history${page}`, { signal })
+type FeedChange = Change & { kind: keyof typeof VIEWS; id: number }
+const VIEWS = { persona: 'agents', tool: 'tools', proposal: 'proposals' } as const
 
-const SHORT = 500
-const changedLength = (runs: { as: string; text: string }[]) =>
-  runs.reduce((sum, { as, text }) => sum + (as === 'span' ? 0 : text.length), 0)
+export const readHistory = (view: Views, id: number, signal?: AbortSignal, page = ''): Promise<Answer<Change[]>> =>
+  ask('GET', `${KINDS[view].path}/${id}/history${page}`, { signal })
 
-/** A changed field: a short difference at once, a long one by its name, a definition by its parts. */
-function Changed({ change: { field, from, to, shortened }, href }: { change: Change; href: string }) {
-  const list = differencesOf({ [field]: from }, { [field]: to })
-  const runs = list[0]?.runs ?? []
-  const isShort = !shortened && field !== 'definition' && changedLength(runs) <= SHORT
-  const titles = list.map(({ title }) => title)
-  const parts = shortened || field !== 'definition' ? 'a long text' : titles.slice(0, 5).join(', ')
-  return (
-    <li>
-      {isShort ? titled(field) : <a href={href}>{titled(field)}</a>}{' '}
-      <span class="runs" dir="auto">
-        {isShort ? <Runs runs={runs} around={20} /> : visible(parts)}
-      </span>
-    </li>
-  )
-}
+const authorOf = ({ actor }: Change) => actor?.email ?? (actor ? `the operator (${actor.command})` : 'somebody')
 
-interface HistoryProps {
-  view: Views
+interface HappenedProps {
+  view: Views | 'proposals'
   id: number
-  /** The stored version; 0 of a deleted record. */
-  now: number
-  first: Answer<Entry[]>
+  change: Change
+  /** Where several records are shown. */
+  name?: string
+  /** By whom and when. */
+  note: string
+  isCompared?: boolean
   restores: boolean
 }
 
+/** A change. It opens to its difference, where there is one, and has a way to take it back. */
+function Happened({ view, id, change, name, note, isCompared = true, restores }: HappenedProps) {
+  const [isOpen, setOpen] = useState(false)
+  const [restored, setRestored] = useState(0)
+  const { version, action, fields, changes } = change
+  const isChange = fields !== undefined && !['created', 'deleted', 'gone'].includes(action)
+  const what = isChange ? fields.map(titled).join(', ') : action
+  const said = (
+    <>
+      <strong>{visible(name ? `${name}: ${what}` : titled(what))}</strong>
+      <span class="note">{visible(`Version ${version}, ${isChange ? `${action} ` : ''}${note}`)}</span>
+    </>
+  )
+  const before = version - 1
+  const more = (
+    <p class="links">
+      {name && action !== 'gone' && <a href={`#/${view}/${id}`}>Open</a>}
+      {changes === null && 'Its contents are no longer kept.'}
+      {restores && fields && before > 0 && (
+        <Button class="link" label={`Restore version ${before}`} onClick={() => setRestored(1)} />
+      )}
+      {restored > 0 && view !== 'proposals' && (
+        <Restore
+          key={restored}
+          {...{ view, id, version: before, onStale: () => setRestored(restored + 1), onClose: () => setRestored(0) }}
+        />
+      )}
+    </p>
+  )
+  if (!isChange || !isCompared || changes === null || view === 'proposals')
+    return (
+      <div class="change">
+        {said} {more}
+      </div>
+    )
+  return (
+    <details class="change" onToggle={event => setOpen(event.currentTarget.open)}>
+      <summary>{said}</summary>
+      {isOpen && <Between {...{ view, id, version }} />}
+      {more}
+    </details>
+  )
+}
+
+type VersionProps = { view: Views; id: number; version: number }
+
+/** What a version changed of the one before. */
+function Between({ view, id, version }: VersionProps) {
+  const loaded = useLoad(signal => {
+    const read = (at: number) =>
+      ask<object>('GET', `${KINDS[view].path}/${id}?version=${at}`, { signal, isExact: true })
+    return Promise.all([unless(read(version - 1), 404), read(version)])
+  })
+  const [before, after] = loaded.data ?? []
+  return (
+    <>
+      <Problem {...loaded} />
+      {after && <Differences list={differencesOf(before?.data ?? {}, after.data)} />}
+      <Lines lines={after?.warnings ?? []} />
+    </>
+  )
+}
+
+/** What restoring a version would make of what is stored, and the way to do it. */
+function Restore({ view, id, version, ...rest }: VersionProps & { onStale(): void; onClose(): void }) {
+  const [key] = useState(newKey)
+  const [tag, setTag] = useState('')
+  const { path, noun, root } = KINDS[view]
+  const restore = (query: string, tag: string | undefined, options: object) =>
+    ask<object>('POST', `${root}/${id}/restore${query}`, {
+      ...{ body: { version }, isExact: true, ...options },
+      headers: { ...(tag && { 'if-match': tag }), 'idempotency-key': key },
+    })
+  const look = async (signal: AbortSignal) => {
+    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal, isExact: true }), 404) // a deleted agent
+    const { data: after, warnings, etag } = await restore('?dry_run=true', now?.etag, { signal })
+    setTag(now?.etag ?? etag)
+    const before = Object.fromEntries(Object.entries(now?.data ?? {}).filter(([name]) => Object.hasOwn(after, name)))
+    return { before, after, warnings }
+  }
+  const send = async () => {
+    await restore('', tag, {})
+    leaveTo(`#/${view}/${id}`)
+  }
+  const label = `Restore version ${version}`
+  return (
+    <Review title={`${noun} ${id}: what to restore version ${version} changes`} {...{ label, look, send, ...rest }} />
+  )
+}
+
+type HistoryProps = { view: Views; id: number; isDeleted: boolean; first: Answer<Change[]>; restores: boolean }
+
 /** What happened to a record, newest first: who, when, and which fields. */
-export function History({ view, id, now, first, restores }: HistoryProps) {
+export function History({ view, id, isDeleted, first, restores }: HistoryProps) {
   const [pages, setPages] = useState([first])
   useEffect(() => setPages([first]), [first])
-  const last = pages.at(-1) as Answer<Entry[]> // there is always a first
+  const last = pages.at(-1) ?? first
   const older = useAction(async () => setPages([...pages, await readHistory(view, id, undefined, last.next)]))
-  const entries = pages.flatMap(({ data }) => data)
   return (
     <section>
       <h2>Changes</h2>
-      <ol class="entries">
-        {entries.map(({ version, at, action, actor, changes }, i) => {
-          const before = entries[i + 1]?.version ?? version - 1
-          const isKept = changes !== null && action !== 'deleted'
-          const base = `#/${view}/${id}`
-          const links = Object.entries({
-            [`Compare with ${before}`]: isKept && before > 0 && `${base}/compare/${before}/${version}`,
-            'Compare with now': isKept && version !== now && now > 0 && `${base}/compare/${version}/${now}`,
-            [`Restore ${version}`]: isKept && version !== now && restores && `${base}/restore/${version}`,
-          })
-          return (
-            <li key={version}>
-              <p>
-                <strong>Version {version}</strong> {action} by{' '}
-                <bdi>{visible(actor.email ?? `the operator (${actor.command})`)}</bdi>
-              </p>
-              <time class="note">{dated(at)}</time>
-              <ul>
-                {action !== 'created' &&
-                  changes?.map(change => <Changed change={change} href={`${base}/compare/${before}/${version}`} />)}
-              </ul>
-              {!changes && <p class="note">Its contents are no longer kept.</p>}
-              <p class="links">{links.map(([text, href]) => href && <a href={href}>{text}</a>)}</p>
-            </li>
-          )
-        })}
-      </ol>
+      {pages
+        .flatMap(({ data }) => data)
+        .map(change => (
+          <Happened
+            key={change.version}
+            {...{ view, id, change, restores, isCompared: !isDeleted }}
+            note={`by ${authorOf(change)}, ${dated(change.at)}`}
+          />
+        ))}
       <Lines lines={last.warnings.filter(text => !text.includes('Link names'))} />
       <Problem problem={older.problem} again={older.act} />
       {last.next && <Button label="Older changes" disabled={older.isBusy} onClick={older.act} />}
@@ -95,65 +151,47 @@ export function History({ view, id, now, first, restores }: HistoryProps) {
   )
 }
 
-interface PastProps {
-  view: Views
-  id: number
-  version: number
-  /** Without it, what restoring the version would make of what is stored. */
-  other: number | undefined
-}
+const [ROWS, ROWS_MAX] = [1_000, 20_000]
 
-/** Two versions; or what restoring a version would change, and the button for it. */
-export function Past({ view, id, version, other }: PastProps) {
-  const { path, noun, root } = KINDS[view]
-  const [key] = useState(newKey)
-  const [pair, setPair] = useState([String(version), String(other)])
+/** All that happened, by day and person, newest first; deletions too. */
+export function Changes({ writes }: { writes: boolean }) {
+  const [rows, setRows] = useState(ROWS)
+  const lists = useLists(true, ['persona'], ['tool'], ['persona', { deleted: 'true' }]).data ?? []
   const loaded = useLoad(async signal => {
-    const read = (at: number) => ask<object>('GET', `${path}/${id}?version=${at}`, { signal, isExact: true })
-    if (other !== undefined) {
-      const [before, after] = await Promise.all([read(version), read(other)])
-      return { before: before.data, after: after.data, warnings: [], tag: '' }
+    const changes: FeedChange[] = []
+    for (let [after, before] = [`-${rows}`, '']; after !== before; ) {
+      const path = `changes?limit=${ROWS}&after=${after}`
+      const { data } = await ask<{ changes: FeedChange[]; next: string }>('GET', path, { signal })
+      changes.push(...data.changes)
+      before = after
+      after = data.next
     }
-    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal, isExact: true }), 404) // a deleted agent
-    const headers = now && { 'if-match': now.etag }
-    const options = { body: { version }, headers, signal, isExact: true }
-    const { data, warnings, etag } = await ask<object>('POST', `${root}/${id}/restore?dry_run=true`, options)
-    const before = Object.fromEntries(Object.entries(now?.data ?? {}).filter(([name]) => Object.hasOwn(data, name)))
-    return { before, after: data, warnings, tag: now?.etag ?? etag }
+    return changes.reverse()
+  }, rows)
+  const named = lists.flatMap((list, i) =>
+    list.map(({ id, name }) => [`${i === 1 ? 'tool' : 'persona'} ${id}`, name] as const),
+  )
+  const names = new Map<string, string>(named)
+  const dayOf = (change: Change) =>
+    `${new Date(change.at).toLocaleDateString(undefined, { dateStyle: 'full' })}, ${authorOf(change)}`
+  const state = `${counted(loaded.data?.length ?? 0, 'change')} among the newest ${rows.toLocaleString('en')} of everybody.`
+  const shown = ({ kind, id, at, action, ...change }: FeedChange): HappenedProps & { key: string } => ({
+    key: `${kind} ${id} ${change.version}`,
+    ...{ view: VIEWS[kind], id, change: { ...change, at, action }, restores: writes && kind !== 'proposal' },
+    name: names.get(`${kind} ${id}`) ?? `${kind === 'persona' ? 'Agent' : titled(kind)} ${id}`,
+    note: new Date(at).toLocaleTimeString(undefined, { timeStyle: 'short' }),
   })
-  const { data } = loaded
-  const list = data ? differencesOf(data.before, data.after) : []
-  const restore = useAction(async () => {
-    const headers = { 'if-match': data?.tag ?? '', 'idempotency-key': key }
-    await ask('POST', `${root}/${id}/restore`, { body: { version }, headers })
-    location.replace(`#/${view}/${id}`)
-  })
-  const compare = (event: Event) => {
-    event.preventDefault()
-    location.hash = `#/${view}/${id}/compare/${pair.map(Number).join('/')}`
-  }
-  const title = other === undefined ? `restore version ${version}` : `version ${version} and version ${other}`
-  const found = list.length === 1 ? '1 part differs' : `${list.length} parts differ`
-  const state = other === undefined ? `With version ${version} restored, ${found} from what is stored.` : `${found}.`
-  const putAt = (at: number) => (value: string) => setPair(pair.with(at, value))
   return (
-    <View up={[`#/${view}/${id}`, `${noun} ${id}`]} title={`${noun} ${id}: ${title}`} loaded={loaded} state={state}>
-      {other !== undefined && (
-        <form class="bar" onSubmit={compare}>
-          <Field label="Version" type="number" required value={pair[0] ?? ''} onChange={putAt(0)} />
-          <Field label="with version" type="number" required value={pair[1] ?? ''} onChange={putAt(1)} />
-          <Button label="Compare" />
-        </form>
-      )}
-      <Lines lines={data?.warnings ?? []} />
-      {data && <Differences list={list} />}
-      {data && other === undefined && (
-        <p class="bar">
-          <Button class="main" label={`Restore version ${version}`} disabled={restore.isBusy} onClick={restore.act} />
-          <a href={`#/${view}/${id}`}>Keep what is stored</a>
-        </p>
-      )}
-      <Problem problem={restore.problem} again={loaded.again} />
+    <View title="Changes" loaded={loaded} state={state}>
+      {[...Map.groupBy(loaded.data ?? [], dayOf)].map(([title, list]) => (
+        <section class="card" key={title}>
+          <h2>{visible(title)}</h2>
+          {list.map(change => (
+            <Happened {...shown(change)} />
+          ))}
+        </section>
+      ))}
+      {loaded.data && rows < ROWS_MAX && <Button label="Older changes" onClick={() => setRows(rows + ROWS)} />}
     </View>
   )
 }

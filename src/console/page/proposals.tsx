@@ -1,17 +1,17 @@
 import { useState } from 'preact/hooks'
 import { Agents, type ImpactReport } from './functions.js'
-import { Button, Check, Differences, Field, Note, Problem, Tags, useAction, useLoad, View } from './parts.js'
-import { type Answer, ask, type Rights } from './service.js'
+import { Rows } from './list.js'
+import { Button, Check, Differences, Field, Note, Problem, useAction, useLoad, View } from './parts.js'
+import { ask, type Person, type Rights, readAll } from './service.js'
 import { counted, dated, differencesOf, titled, visible } from './texts.js'
 
 interface Proposal {
   id: number
   kind: 'persona' | 'tool'
   state: 'open' | 'approved' | 'rejected' | 'withdrawn' | 'closed'
-  author: { id: string; email: string }
+  author: Person
   message: string
-  record: { id: number; name: string; version: number }
-  base_version: number
+  record: { id: number; name: string }
   fields: string[]
   conflicts: string[]
   created_at: string
@@ -22,44 +22,24 @@ interface Proposal {
   impact: ImpactReport | null
 }
 
-const ROWS_MAX = 500
-const nounOf = (kind: Proposal['kind']) => (kind === 'persona' ? 'agent' : 'tool')
 const conflictTags = ({ conflicts }: Proposal) => (conflicts.length > 0 ? ['conflict'] : [])
 
 /** The caller's proposals, and those that they may decide. */
 export function Proposals() {
   const [isAll, setAll] = useState(false)
-  const loaded = useLoad(async signal => {
-    const rows: Proposal[] = []
-    for (
-      let next: string | undefined = isAll ? '?limit=100' : '?limit=100&state=open';
-      next && rows.length < ROWS_MAX;
-    ) {
-      const page: Answer<Proposal[]> = await ask('GET', `proposals${next}`, { signal })
-      rows.push(...page.data)
-      next = page.next
-    }
-    return rows.reverse()
-  }, isAll)
-  const rows = loaded.data ?? []
+  const query = isAll ? {} : { state: 'open' }
+  const loaded = useLoad(signal => readAll<Proposal>(['proposals', query], signal), isAll)
+  const rows = loaded.data?.toReversed().map(row => ({
+    id: row.id,
+    name: `${row.record.name}: ${row.fields.map(titled).join(', ')}`,
+    tags: [row.state, ...conflictTags(row)],
+    cells: [row.message, row.author.email, dated(row.created_at)],
+  }))
+  const none = 'Who sees an agent or a tool can propose a change of it. Somebody else approves it here.'
   return (
-    <View title="Proposals" loaded={loaded} state={`${counted(rows.length, isAll ? 'proposal' : 'open proposal')}.`}>
-      <Check label="Those that are decided, too" checked={isAll} onChange={setAll} />
-      <ul class="rows">
-        {rows.map(row => (
-          <li key={row.id}>
-            <span class="number">{row.id}</span>
-            <span>
-              <a href={`#/proposals/${row.id}`}>
-                {visible(`${row.record.name}: ${row.fields.map(titled).join(', ')}`)}
-              </a>{' '}
-              <Tags names={[row.state, ...conflictTags(row)]} />
-            </span>
-            <bdi class="about">{visible(row.message)}</bdi>
-            <bdi class="note">{visible(`${row.author.email}, ${dated(row.created_at)}`)}</bdi>
-          </li>
-        ))}
-      </ul>
+    <View title="Proposals" loaded={loaded} state={rows && counted(rows.length, isAll ? 'proposal' : 'open proposal')}>
+      <Check label="Decided ones too" checked={isAll} onChange={setAll} />
+      <Rows view="proposals" heads={['Message', 'Author', 'Since']} {...{ rows, none }} />
     </View>
   )
 }
@@ -69,57 +49,44 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   const [reason, setReason] = useState('')
   const loaded = useLoad(signal => ask<Proposal>('GET', `proposals/${id}`, { signal, isExact: true }))
   const { data, etag = '' } = loaded.data ?? {}
-  const act =
-    (verb: string, options = {}) =>
-    async () => {
-      await ask('POST', `proposals/${id}/${verb}`, options)
-      loaded.again()
-    }
-  const approve = useAction(act('approve', { headers: { 'if-match': etag } }))
-  const reject = useAction(act('reject', { body: { reason } }))
-  const withdraw = useAction(act('withdraw'))
-  if (!data) return <View up={['#/proposals', 'Proposals']} title={`Proposal ${id}`} loaded={loaded} />
+  const decision = useAction(async (verb: string, options: object) => {
+    await ask('POST', `proposals/${id}/${verb.toLowerCase()}`, options)
+    loaded.again()
+  })
+  const button = (label: string, options = {}, is = true) => {
+    const shared = { label, class: label === 'Approve' ? 'main' : '', onClick: () => decision.act(label, options) }
+    return <Button disabled={decision.isBusy || !is} {...shared} />
+  }
+  if (!data) return <View title={`Proposal ${id}`} loaded={loaded} />
   const { kind, record, author, state, message, changes, conflicts, impact, closed_at, closed_by } = data
   const side = (name: 'from' | 'to') => Object.fromEntries(changes.map(change => [change.field, change[name]]))
   const isMine = author.id === rights.me.user.id
   const isOpen = state === 'open'
-  const by = closed_at
-    ? `${state}, ${closed_by?.email ?? 'the operator'}, ${dated(closed_at)}`
-    : `open since ${dated(data.created_at)}`
-  const title = `Proposal for the ${nounOf(kind)} ${record.name}`
-  const again = approve.problem ? loaded.again : undefined
+  const ended = closed_at && `${state} by ${closed_by?.email ?? 'the operator'}, ${dated(closed_at)}`
   return (
     <View
-      up={['#/proposals', 'Proposals']}
-      title={title}
-      tags={conflictTags(data)}
-      state={`By ${author.email}, ${by}.`}
+      title={`Change of ${record.name}`}
+      tags={[state, ...conflictTags(data)]}
+      state={`Proposed by ${author.email}, ${dated(data.created_at)}${ended ? `; ${ended}` : ''}.`}
       loaded={loaded}
     >
-      <a href={`#/${kind === 'persona' ? 'agents' : 'tools'}/${record.id}`}>{visible(record.name)}</a>
       {message && <blockquote class="text">{visible(message)}</blockquote>}
       {data.reason && <p>Reason: {visible(data.reason)}</p>}
+      <a href={`#/${kind === 'persona' ? 'agents' : 'tools'}/${record.id}`}>
+        See the {kind === 'persona' ? 'agent' : 'tool'} as it is
+      </a>
       {isOpen && conflicts.length > 0 && (
-        <Note
-          text={`Changed since it was proposed: ${conflicts.map(titled).join(', ')}. It has to be proposed again.`}
-        />
+        <Note text={`Changed since then: ${conflicts.map(titled).join(', ')}. It has to be proposed again.`} />
       )}
       {isOpen && <Differences list={differencesOf(side('from'), side('to'))} />}
       {isOpen && impact && <Agents impact={impact} />}
-      <Problem problem={approve.problem ?? reject.problem ?? withdraw.problem} again={again} />
-      {isOpen && isMine && rights.proposes && (
-        <Button label="Withdraw" disabled={withdraw.isBusy} onClick={withdraw.act} />
-      )}
+      <Problem problem={decision.problem} again={loaded.again} />
+      {isOpen && isMine && rights.proposes && button('Withdraw')}
       {isOpen && !isMine && rights.writes && (
-        <div class="savebar form">
+        <div class="savebar">
           <Field label="Reason, to reject it" value={reason} onChange={setReason} />
-          <Button label="Reject" disabled={reject.isBusy || reason.trim() === ''} onClick={reject.act} />
-          <Button
-            label="Approve"
-            class="main"
-            disabled={approve.isBusy || conflicts.length > 0}
-            onClick={approve.act}
-          />
+          {button('Reject', { body: { reason } }, reason.trim() !== '')}
+          {button('Approve', { headers: { 'if-match': etag } }, conflicts.length === 0)}
         </div>
       )}
     </View>

@@ -1,6 +1,6 @@
 /* The worker that reads definitions: large texts would keep the page from answering. */
-import { jsonLanguage } from '@codemirror/lang-json'
-import { isNode, LineCounter, parseDocument, stringify } from 'yaml'
+import { findNodeAtLocation, type ParseError, parseTree, printParseErrorCode } from 'jsonc-parser'
+import { isNode, parseDocument, stringify } from 'yaml'
 
 type Path = (string | number)[]
 export interface Place {
@@ -22,48 +22,26 @@ type Locate = (path: Path) => Place | undefined
 let locate: Locate = () => undefined
 
 function readJson(text: string): Read {
-  const tree = jsonLanguage.parser.parse(text)
+  const faults: ParseError[] = []
+  const root = parseTree(text, faults, { disallowComments: true })
   locate = path => {
-    let node = tree.topNode.firstChild
-    let found: Place | undefined
-    for (const step of path) {
-      if (node?.name === 'Array') {
-        let item = node.firstChild?.nextSibling ?? null
-        for (let i = 0; item && i < Number(step); item = item.nextSibling) if (item.name !== ',') i++
-        while (item?.name === ',') item = item.nextSibling
-        if (!item || item.name === ']') break
-        found = item
-        node = item
-        continue
-      }
-      const names = node?.getChildren('Property').map(property => property.getChild('PropertyName')) ?? []
-      const name = names.find(each => each && JSON.parse(text.slice(each.from, each.to)) === String(step))
-      if (!name) break
-      found = { from: name.from, to: name.to }
-      node = name.parent?.lastChild ?? null
+    for (let length = path.length; root && length > 0; length--) {
+      const found = findNodeAtLocation(root, path.slice(0, length))
+      const node = found?.parent?.type === 'property' ? found.parent.children?.[0] : found
+      if (node) return { from: node.offset, to: node.offset + node.length }
     }
-    return found
+    return undefined
   }
-  try {
-    JSON.parse(text)
-    return { json: text }
-  } catch (error) {
-    let from = text.length
-    tree.iterate({
-      enter: node => {
-        if (node.type.isError) from = Math.min(from, node.from)
-      },
-    })
-    const said = (error as Error).message.replace(
-      / in JSON at position.*| \(line.*|, "?\.\.\..*| is not valid JSON/gs,
-      '',
-    )
-    return { fault: { from, to: Math.min(from + 1, text.length), msg: `This is not JSON: ${said}` } }
-  }
+  const [first] = faults
+  if (!first) return { json: text }
+  const said = printParseErrorCode(first.error).replace(/\B[A-Z]/g, letter => ` ${letter.toLowerCase()}`)
+  return { fault: { from: first.offset, to: first.offset + first.length, msg: `This is not JSON: ${said}` } }
 }
 
+const NO_DOCUMENT = 'This is no OpenAPI document: it begins with `openapi:` in YAML, or with { in JSON'
+
 function readYaml(text: string): Read {
-  const document = parseDocument(text, { lineCounter: new LineCounter(), prettyErrors: false, merge: true })
+  const document = parseDocument(text, { prettyErrors: false, merge: true })
   locate = path => {
     for (let length = path.length; length > 0; length--) {
       const parent = document.getIn(path.slice(0, length - 1), true)
@@ -79,15 +57,7 @@ function readYaml(text: string): Read {
   const [error] = document.errors
   if (error) return { fault: { from: error.pos[0], to: error.pos[1], msg: `This is not YAML: ${error.message}` } }
   const json = JSON.stringify(document.toJS())
-  if (json?.[0] !== '{')
-    return {
-      fault: {
-        from: 0,
-        to: 1,
-        msg: 'This is no OpenAPI document: it begins with `openapi:` in YAML, or with { in JSON',
-      },
-    }
-  return { json }
+  return json?.[0] === '{' ? { json } : { fault: { from: 0, to: 1, msg: NO_DOCUMENT } }
 }
 
 /** The text with the edits of a completion. YAML keeps its comments, unless the edits do not make the completed definition. */
@@ -109,7 +79,7 @@ addEventListener('message', ({ data }: MessageEvent<Task & { id: number }>) => {
   if ('paths' in data) return postMessage({ id, answer: data.paths.map(path => locate(path)) })
   if ('edits' in data) return postMessage({ id, answer: edited(data.text, data.definition, data.edits) })
   try {
-    postMessage({ id, answer: isJson(data.text) ? readJson(data.text) : readYaml(data.text) })
+    postMessage({ id, answer: (isJson(data.text) ? readJson : readYaml)(data.text) })
   } catch (error) {
     postMessage({ id, answer: { fault: { from: 0, to: 1, msg: `This cannot be read: ${(error as Error).message}` } } })
   }

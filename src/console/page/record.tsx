@@ -1,142 +1,210 @@
-import { useState } from 'preact/hooks'
-import { Button, Dialog, Differences, Field, Lines, Note, Problem, useAction, useLoad, useUnsaved } from './parts.js'
-import { readHistory } from './past.js'
-import { type Answer, ask, KINDS, leaveTo, newKey, Refusal, unless, type View } from './service.js'
-import { differencesOf, titled } from './texts.js'
+import type { ComponentChildren } from 'preact'
+import { useRef, useState } from 'preact/hooks'
+import { tagsOf } from './list.js'
+import { Button, Field, Review, useLoad, useUnsaved, View } from './parts.js'
+import { History, readHistory } from './past.js'
+import {
+  type Answer,
+  ask,
+  KINDS,
+  leaveTo,
+  newKey,
+  type Rights,
+  type Row,
+  unless,
+  type View as Views,
+} from './service.js'
+import { titled } from './texts.js'
 
 type Fields = Record<string, unknown>
-/** How a change is stored: at once, or after somebody else has approved it. */
-type Saving = 'save' | 'propose' | undefined
+
+interface RecordProps<T> {
+  view: Views
+  id: number
+  rights: Rights
+  /** What a new one begins with: one that has no id. */
+  fresh?: T
+  /** What somebody changed is stored or discarded. */
+  reset?(): unknown
+}
 
 /** A stored record with its history, and what somebody changes of it. */
-export function useRecord<T extends { name: string }>(view: View, id: number) {
+export function useRecord<T extends Row>({ view, id, rights, fresh, reset }: RecordProps<T>) {
   const [edits, setEdits] = useState<Partial<T>>({})
-  const [saving, setSaving] = useState<Saving>()
+  const [resets, setResets] = useState(0)
   const [done, setDone] = useState('')
+  const [saving, setSaving] = useState<'Save' | 'Propose'>()
+  const stored = useRef<string>()
+  const discard = () => {
+    reset?.()
+    setEdits({})
+    setResets(resets + 1)
+  }
   const loaded = useLoad(async signal => {
-    const past = await unless(readHistory(view, id, signal), 403, 404)
+    if (!id && fresh)
+      return { past: undefined, now: { data: fresh, etag: '', version: 0, warnings: [], next: undefined } }
+    const past = await unless(readHistory(view, id, signal), 403, 404) // only those who may change it read it
     const read = ask<T>('GET', `${KINDS[view].path}/${id}`, { signal, isExact: true })
-    return { past, now: await (past ? unless(read, 404) : read) }
+    const now = await (past ? unless(read, 404) : read)
+    if (stored.current) {
+      discard()
+      setSaving(undefined)
+      setDone(stored.current)
+    }
+    stored.current = undefined
+    return { past, now }
   })
   const { past, now } = loaded.data ?? {}
   const record = now?.data
+  const isOurs = record !== undefined && !record.builtin_persona && !record.in_code_tool_id && !record.mcp_server_id
+  const mayEdit = rights.writes && isOurs && past !== undefined
+  const mayPropose = rights.proposes && isOurs && id > 0 && (view === 'agents' || rights.manages)
+  const isEditable = mayEdit || mayPropose || (view === 'tools' && isOurs && rights.makesTools)
   const isOther = ([name, value]: [string, unknown]) =>
     JSON.stringify(value) !== JSON.stringify(record?.[name as keyof T] ?? '')
-  const put = (part: Partial<T>) => {
-    setDone('')
-    setEdits(before => ({ ...before, ...part }))
+  /** What a control calls with the new value of a field, if it may be changed. */
+  const typed = <K extends keyof T>(name: K, may = isEditable) => {
+    if (!may) return undefined
+    return (value: T[K]) => {
+      setDone('')
+      setEdits(before => ({ ...before, [name]: value }))
+    }
+  }
+  /** Reads what was stored, with what the service says of it. */
+  const saved = (text: string) => {
+    stored.current = text
+    loaded.again()
   }
   return {
-    ...{ view, id, loaded, past, now, record, put, setEdits, saving, setSaving, done, setDone },
+    ...{
+      view,
+      id,
+      rights,
+      loaded,
+      past,
+      now,
+      record,
+      typed,
+      discard,
+      saved,
+      done,
+      mayEdit,
+      mayPropose,
+      isEditable,
+      saving,
+    },
+    ...{ setSaving, setDone },
+    /** Changes with what editors begin with. */
+    turn: `${resets} ${now?.etag}`,
     shown: { ...record, ...edits } as T,
-    edits,
-    changed: record ? (Object.fromEntries(Object.entries(edits).filter(isOther)) as Partial<T>) : ({} as Partial<T>),
+    changed: (record ? Object.fromEntries(Object.entries(edits).filter(isOther)) : {}) as Partial<T>,
   }
 }
 
-interface SavingProps {
-  of: Omit<ReturnType<typeof useRecord>, 'put' | 'setEdits' | 'edits' | 'changed'>
+interface FrameProps {
+  of: Omit<ReturnType<typeof useRecord<Row>>, 'typed' | 'changed' | 'shown'> & { shown: object }
   /** The fields of the request that change, by what requests call them. */
   body: Fields
   /** A changed definition as JSON; null while it has faults or is not checked yet. */
   definition?: string | null | undefined
-  mayEdit: boolean
-  mayPropose: boolean
-  onDiscard(): void
-  children?: preact.ComponentChildren
+  /** Another way to save. */
+  other?: ComponentChildren
+  children: ComponentChildren
 }
 
-/** What is not saved yet, as long as there is something, with the way to save it. */
-export function Saving({ of, body, definition, mayEdit, mayPropose, onDiscard, children }: SavingProps) {
+/** A record with its history; and what is not saved yet, with the ways to save it: at once, or after somebody else has approved it. */
+export function Frame({ of, body, definition, other, children }: FrameProps) {
+  const { view, id, rights, saving, setSaving, loaded, past, now, record, mayEdit, mayPropose } = of
   const names = [...Object.keys(body), ...(definition === undefined ? [] : ['definition'])]
-  useUnsaved(`What you changed of ${of.record?.name ?? 'this'}`, names.length > 0)
-  if (names.length === 0) return null
-  const wait = definition === null ? '. It can be saved once the definition has no faults.' : ''
+  useUnsaved(`What you changed of ${record?.name ?? 'this'}`, names.length > 0)
+  const others = !id ? '' : `Somebody who manages it can change it.${mayPropose ? ' You can propose changes.' : ''}`
+  const facts = !id
+    ? ''
+    : `${KINDS[view].noun} ${id}, version ${now?.version}, owner: ${record?.owner?.email ?? 'nobody'}.`
+  const state = now
+    ? `${of.done} ${facts} ${mayEdit ? '' : others}`
+    : 'It is deleted. To restore a version brings it back.'
+  const button = (label: 'Save' | 'Propose') => ({ disabled: definition === null, onClick: () => setSaving(label) })
   return (
-    <section class="savebar" aria-label="Not saved">
-      <p>
-        Not saved: {names.map(titled).join(', ')}
-        {wait}
-      </p>
-      <Button label="Discard" onClick={onDiscard} />
-      {children}
-      {mayPropose && (
-        <Button
-          label="Propose"
-          class={mayEdit ? '' : 'main'}
-          disabled={!!wait}
-          onClick={() => of.setSaving('propose')}
+    <View
+      title={record?.name || (id ? `${KINDS[view].noun} ${id}` : 'New tool')}
+      tags={record && tagsOf(record)}
+      {...{ loaded, state }}
+    >
+      <div class={view === 'agents' ? 'columns' : ''}>
+        <div>{record && children}</div>
+        {past && (
+          <History {...{ view, id }} isDeleted={!now} first={past} restores={rights.writes && (mayEdit || !now)} />
+        )}
+      </div>
+      {names.length > 0 && (
+        <section class="savebar" aria-label="Not saved">
+          <p>
+            Not saved: {names.map(titled).join(', ')}
+            {definition === null && '. It can be saved once the definition has no faults.'}
+          </p>
+          <Button label="Discard" onClick={of.discard} />
+          {other}
+          {mayPropose && <Button label="Propose" class={mayEdit ? '' : 'main'} {...button('Propose')} />}
+          {mayEdit && <Button label="Review and save" class="main" {...button('Save')} />}
+        </section>
+      )}
+      {saving && now && (
+        <Save
+          key={now.etag}
+          {...{ of, now, body, names, definition }}
+          label={saving}
+          onClose={() => setSaving(undefined)}
         />
       )}
-      {mayEdit && (
-        <Button class="main" label="Review and save" disabled={!!wait} onClick={() => of.setSaving('save')} />
-      )}
-      {of.saving && of.now && <Save key={of.now.etag} {...{ of, now: of.now, body, names, definition, onDiscard }} />}
-    </section>
+    </View>
   )
 }
 
 /** What answers call a field of a request. */
 const ANSWERED: Record<string, string> = { tool_ids: 'tools' }
 
-type SaveProps = Pick<SavingProps, 'of' | 'body' | 'definition' | 'onDiscard'> & {
+interface SaveProps extends Pick<FrameProps, 'of' | 'body' | 'definition'> {
   now: Answer<object>
   names: string[]
+  label: 'Save' | 'Propose'
+  onClose(): void
 }
 
 /** Shows what a change makes of what is stored, by a dry run of the service, before it is stored. */
-function Save({ of, now, body, names, definition, onDiscard }: SaveProps) {
+function Save({ of, now, body, names, definition, label, onClose }: SaveProps) {
   const [key] = useState(newKey)
   const [message, setMessage] = useState('')
-  const { view, id, loaded, saving } = of
-  const isProposal = saving === 'propose'
-  const send = (isDry: boolean, signal?: AbortSignal) => {
-    const query = new URLSearchParams({
-      ...(view === 'agents' && { update_mask: names.join() }),
-      ...(isDry && { dry_run: 'true' }),
-      ...(isProposal && { propose: 'true', message }),
-    })
-    const headers = { 'if-match': now.etag, ...(!isDry && { 'idempotency-key': key }) }
-    const options = { text: bodyText(body, definition), headers, signal, isExact: true }
-    return ask<{ id: number }>(view === 'agents' ? 'PATCH' : 'PUT', `${KINDS[view].root}/${id}?${query}`, options)
+  const { view, id } = of
+  const isProposal = label === 'Propose'
+  const request = (query: Record<string, string>, headers: Record<string, string>, signal?: AbortSignal) => {
+    const all = new URLSearchParams({ ...(view === 'agents' && { update_mask: names.join() }), ...query })
+    const options = {
+      text: bodyText(body, definition),
+      headers: { 'if-match': now.etag, ...headers },
+      signal,
+      isExact: true,
+    }
+    return ask<{ id: number }>(view === 'agents' ? 'PATCH' : 'PUT', `${KINDS[view].root}/${id}?${all}`, options)
   }
-  const tried = useLoad(async signal => (isProposal ? undefined : await send(true, signal)))
-  const save = useAction(async () => {
-    const { warnings, data } = await send(false)
-    of.setSaving(undefined)
-    onDiscard()
-    if (isProposal) return leaveTo(`#/proposals/${data.id}`)
-    of.setDone(['Saved.', ...warnings].join(' '))
-    loaded.again()
-  })
-  // Who only proposes has no dry run: the service answers the difference with the proposal.
-  const proposed = { ...of.shown, ...(typeof definition === 'string' && { definition: JSON.parse(definition) }) }
-  const after = isProposal ? proposed : tried.data?.data
   const answered = names.map(name => ANSWERED[name] ?? name)
   const only = (from: object) => Object.fromEntries(Object.entries(from).filter(([name]) => answered.includes(name)))
-  const problem = save.problem ?? tried.problem
-  const isStale = problem instanceof Refusal && problem.status === 412
-  const again = isStale ? loaded.again : save.problem ? save.act : tried.again
+  const look = async (signal: AbortSignal) => {
+    // Who only proposes has no dry run: the service answers the difference with the proposal.
+    const proposed = { ...of.shown, ...(typeof definition === 'string' && { definition: JSON.parse(definition) }) }
+    const tried = isProposal ? { data: proposed, warnings: [] } : await request({ dry_run: 'true' }, {}, signal)
+    return { before: only(now.data), after: only(tried.data), warnings: tried.warnings }
+  }
+  const send = async () => {
+    const query: Record<string, string> = isProposal ? { propose: 'true', message } : {}
+    const { warnings, data } = await request(query, { 'idempotency-key': key })
+    if (isProposal) leaveTo(`#/proposals/${data.id}`)
+    else of.saved(['Saved.', ...warnings].join(' '))
+  }
   return (
-    <Dialog
-      title={isProposal ? 'Propose these changes?' : 'Save these changes?'}
-      onClose={() => of.setSaving(undefined)}
-    >
-      {!after && !problem && <Note text="Loading." />}
-      {after && <Differences list={differencesOf(only(now.data), only(after))} />}
+    <Review title={`${label} these changes?`} {...{ label, look, send, onClose }} onStale={of.loaded.again}>
       {isProposal && <Field label="Message to those who decide" rows={2} value={message} onChange={setMessage} />}
-      <Lines lines={tried.data?.warnings ?? []} />
-      <Problem {...{ problem, again }} />
-      <form method="dialog" class="bar end">
-        <Button label="Go on editing" />
-        <Button
-          class="main"
-          label={isProposal ? 'Propose' : 'Save'}
-          disabled={!after || save.isBusy || isStale}
-          onClick={save.act}
-        />
-      </form>
-    </Dialog>
+    </Review>
   )
 }
 
@@ -144,6 +212,6 @@ function Save({ of, now, body, names, definition, onDiscard }: SaveProps) {
 export function bodyText(body: Fields, definition: string | null | undefined): string {
   const rest = JSON.stringify(body)
   return typeof definition === 'string'
-    ? `{"definition":${definition}${rest === '{}' ? '}' : `,${rest.slice(1)}`}`
+    ? `{"definition":${definition}${rest === '{}' ? '' : ','}${rest.slice(1)}`
     : rest
 }

@@ -2,7 +2,7 @@
 
 /** What the caller may do, by `GET me`. */
 export interface Me {
-  user: { id: string; email: string }
+  user: Person
   permission: 'basic' | 'manage:actions' | 'admin'
   managed_groups: { id: number; name: string }[]
   token: { scopes: string[] | null; persona_ids: number[] | null; tool_ids: number[] | null }
@@ -43,6 +43,14 @@ interface Body {
   changed?: { field: string; by: string; at: string }[] | null
 }
 
+const SENTENCES: Record<Kind, string> = {
+  lost: 'No connection to the service',
+  front: 'A server in front of the service answered. The service did not',
+  busy: 'The service is busy, or it is being restarted',
+  ended: 'This token is not valid, or not any more',
+  refused: 'The service does not take this',
+}
+
 /** An answer that is no success. `status` 0 is no answer at all. */
 export class Refusal extends Error {
   constructor(
@@ -51,7 +59,7 @@ export class Refusal extends Error {
     readonly body: Body = {},
     readonly retryS = 0,
   ) {
-    super(typeof body.detail === 'string' ? body.detail : '')
+    super(typeof body.detail === 'string' ? body.detail : SENTENCES[kind])
   }
 
   get faults(): Fault[] {
@@ -65,7 +73,6 @@ export class Refusal extends Error {
 
 export interface Answer<T> {
   data: T
-  status: number
   warnings: string[]
   etag: string
   version: number
@@ -118,7 +125,7 @@ export async function ask<T>(method: string, path: string, options: Options = {}
   }
   const etag = answer.headers.get('etag') ?? ''
   return {
-    ...{ data, status, etag, version: Number(/-(\d+)[".]/.exec(etag)?.[1] ?? 0) },
+    ...{ data, etag, version: Number(/-(\d+)[".]/.exec(etag)?.[1] ?? 0) },
     warnings: [...(answer.headers.get('warning') ?? '').matchAll(/299 - "([^"]*)"/g)].map(([, said = '']) => said),
     next: /<([^>]+)>; rel="next"/.exec(answer.headers.get('link') ?? '')?.[1],
   }
@@ -141,12 +148,17 @@ export const KINDS = {
   tools: { path: 'tool', noun: 'Tool', root: 'admin/tool/custom' },
 } as const
 
+export interface Person {
+  id: string
+  email: string
+}
+
 export interface Row {
   id: number
   name: string
   description: string
-  owner: { email: string } | null
-  etag: string
+  owner: Person | null
+  updated_at?: string | null
   is_public?: boolean
   is_visible?: boolean
   is_default_persona?: boolean
@@ -159,14 +171,15 @@ export interface Row {
 const [ROWS, ROWS_MAX] = [100, 5_000]
 
 /** Reads a list page by page, at most 5,000 rows, and shows what has come. */
-export async function readList(
-  view: View,
+export async function readAll<T = Row>(
+  [path, query]: [path: string, query?: object],
   signal?: AbortSignal,
-  show?: (rows: Row[], isAll: boolean) => void,
-): Promise<Row[]> {
-  const rows: Row[] = []
-  for (let next: string | undefined = `?limit=${ROWS}`; next !== undefined && rows.length < ROWS_MAX; ) {
-    const page: Answer<Row[]> = await ask('GET', KINDS[view].path + next, { signal })
+  show?: (rows: T[], isAll: boolean) => void,
+): Promise<T[]> {
+  const rows: T[] = []
+  let next: string | undefined = `?${new URLSearchParams({ limit: String(ROWS), ...query })}`
+  while (next !== undefined && rows.length < ROWS_MAX) {
+    const page: Answer<T[]> = await ask('GET', path + next, { signal })
     rows.push(...page.data)
     next = page.next
     show?.([...rows], next === undefined)
@@ -178,8 +191,11 @@ export async function readList(
 export const unsaved = new Set<string>()
 addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
 
+/** Sent to the window when a view is to be read anew. */
+export const STORED = 'stored'
 /** Goes where what was stored is shown: nothing of it is unsaved any more. */
 export function leaveTo(address: string) {
   unsaved.clear()
   location.assign(address)
+  dispatchEvent(new Event(STORED))
 }

@@ -1,3 +1,5 @@
+import { diffArrays } from 'diff'
+
 /* Values as texts that people read, and how two of them differ. */
 const MAX = { words: 100_000, differences: 1_000 } // texts in characters
 
@@ -55,32 +57,27 @@ export function textOf(name: string, value: unknown): string {
 
 type Parts = Record<string, unknown>
 const METHODS = /^(get|put|post|delete|options|head|patch|trace)$/i
+const isParts = (value: unknown): value is Parts => typeof value === 'object' && value !== null
 
 /** A definition by what people know of it: its operations, its components, and the rest by name. */
-function partsOf(definition: Parts): [string, string, unknown][] {
-  const parts: [string, string, unknown][] = []
-  for (const [name, value] of Object.entries(definition)) {
-    if (name !== 'paths' && name !== 'components') parts.push([`Definition, ${name}`, outline(value), value])
-    for (const [path, item] of name === 'paths' || name === 'components' ? Object.entries((value ?? {}) as Parts) : [])
-      for (const [key, part] of Object.entries((item ?? {}) as Parts)) {
-        const title =
-          name === 'components'
-            ? `${path}, ${key}`
-            : METHODS.test(key)
-              ? `${key.toUpperCase()} ${path}`
-              : `${path}, ${key}`
-        parts.push([title, outline(part), part])
-      }
-  }
-  return parts
+function partsOf(definition: Parts): [title: string, value: unknown][] {
+  return Object.entries(definition).flatMap(([name, value]) => {
+    if (!['paths', 'components'].includes(name) || !isParts(value)) return [[`Definition, ${name}`, value]]
+    return Object.entries(value).flatMap(([path, item]) =>
+      Object.entries(isParts(item) ? item : {}).map(([key, part]): [string, unknown] => {
+        const isOperation = name === 'paths' && METHODS.test(key)
+        return [isOperation ? `${key.toUpperCase()} ${path}` : `${path}, ${key}`, part]
+      }),
+    )
+  })
 }
 
 /** The fields of a record by title and text. A definition is many. */
-export function fieldsOf(record: object): [title: string, text: string, value: unknown][] {
-  return Object.entries(record).flatMap(([name, value]): [string, string, unknown][] => {
+export function fieldsOf(record: object): [title: string, text: string][] {
+  return Object.entries(record).flatMap(([name, value]): [string, string][] => {
     if (name === 'id') return []
-    if (name === 'definition' && value !== null && typeof value === 'object') return partsOf(value as Parts)
-    return [[titled(name), textOf(name, value), value]]
+    if (name === 'definition' && isParts(value)) return partsOf(value).map(([title, part]) => [title, outline(part)])
+    return [[titled(name), textOf(name, value)]]
   })
 }
 
@@ -91,13 +88,11 @@ export interface Difference {
 
 /** The fields that differ. */
 export function differencesOf(before: object, after: object): Difference[] {
-  const [old, next] = [before, after].map(
-    record => new Map(fieldsOf(record).map(([title, text]) => [title, text])),
-  ) as [Map<string, string>, Map<string, string>]
-  const titles = [...new Set([...old.keys(), ...next.keys()])].filter(
-    title => (old.get(title) ?? '') !== (next.get(title) ?? ''),
-  )
-  return titles.map(title => ({ title, runs: runsOf(old.get(title) ?? '', next.get(title) ?? '') }))
+  const [old, next] = [new Map(fieldsOf(before)), new Map(fieldsOf(after))]
+  return [...new Set([...old.keys(), ...next.keys()])].flatMap(title => {
+    const [from = '', to = ''] = [old.get(title), next.get(title)]
+    return from === to ? [] : [{ title, runs: runsOf(from, to) }]
+  })
 }
 
 export interface Run {
@@ -105,77 +100,29 @@ export interface Run {
   text: string
 }
 
-interface End {
-  i: number
-  start: number
-  from?: End
-  as: Run['as']
-  text: string
-}
-
-/** The words that differ (Myers 1986), of long texts the lines. What differs too much is replaced whole. */
+/** The words that differ, of long texts the lines. What differs too much is replaced whole. */
 export function runsOf(before: string, after: string): Run[] {
+  const tokens = before.length + after.length > MAX.words ? /[^\n]*\n|[^\n]+/g : /\s*[\p{L}\p{N}_]+|\s+|./gsu
+  const options = { maxEditLength: MAX.differences }
+  const parts = diffArrays(before.match(tokens) ?? [], after.match(tokens) ?? [], options) ?? []
+  const runs = parts.map(({ value, added, removed }): Run => {
+    return { as: removed ? 'del' : added ? 'ins' : 'span', text: value.join('') }
+  })
+  const same = runs.reduce((sum, { as, text }) => sum + (as === 'span' ? text.length : 0), 0)
   const whole: Run[] = [
     { as: 'del', text: before },
     { as: 'ins', text: after },
   ]
-  if (before === '' || after === '') return whole.filter(({ text }) => text !== '')
-  const pattern = before.length + after.length > MAX.words ? /[^\n]*\n|[^\n]+/g : /\s*[\p{L}\p{N}_]+|\s+|./gsu
-  const [a, b] = [before.match(pattern) ?? [], after.match(pattern) ?? []]
-  const ends: Record<number, End> = { 1: { i: 0, start: 0, as: 'span', text: '' } } // by diagonal: how many words of `a` are done
-  for (let d = 0; d <= MAX.differences; d++) {
-    for (let k = -d; k <= d; k += 2) {
-      const isAdded = k === -d || (k !== d && (ends[k - 1]?.i ?? 0) < (ends[k + 1]?.i ?? 0))
-      const from = ends[isAdded ? k + 1 : k - 1] as End // a way leads to each diagonal
-      const start = isAdded ? from.i : from.i + 1
-      let i = start
-      while (i < a.length && i - k < b.length && a[i] === b[i - k]) i++
-      const end: End = {
-        i,
-        start,
-        from,
-        as: isAdded ? 'ins' : 'del',
-        text: (isAdded ? b[start - k - 1] : a[start - 1]) ?? '',
-      }
-      ends[k] = end
-      if (i >= a.length && i - k >= b.length) return runsTo(end, a)
-    }
-  }
-  return whole
-}
-
-function runsTo(last: End, words: string[]): Run[] {
-  const ways: End[] = []
-  for (let end: End | undefined = last; end !== undefined; end = end.from) ways.unshift(end)
-  const runs: Run[] = []
-  const add = (as: Run['as'], text: string) => {
-    const before = runs.at(-1)
-    if (before?.as === as) before.text += text
-    else if (text !== '') runs.push({ as, text })
-  }
-  for (const { i, start, from, as, text } of ways) {
-    if (from?.from) add(as, text)
-    add('span', words.slice(start, i).join(''))
-  }
-  return runs
+  return (3 * same < Math.min(before.length, after.length) ? whole : runs).filter(({ text }) => text !== '')
 }
 
 /** The text of a file. Throws a sentence with the line if it is not UTF-8. */
 export async function readText(file: File): Promise<string> {
-  const bytes = new Uint8Array(await file.arrayBuffer())
-  const decode = (part: Uint8Array) => new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(part)
+  const bytes = await file.arrayBuffer()
   try {
-    return decode(bytes).replace(/^\ufeff/, '')
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch {
-    for (let [line, at] = [1, 0]; at <= bytes.length; line++) {
-      const end = (bytes.indexOf(10, at) + 1 || bytes.length + 1) - 1
-      try {
-        decode(bytes.subarray(at, end))
-      } catch {
-        throw `${file.name} is not UTF-8: see line ${line}. Save it as UTF-8 and open it again.`
-      }
-      at = end + 1
-    }
-    return ''
+    const [before = ''] = new TextDecoder().decode(bytes).split('\ufffd', 1)
+    throw `${file.name} is not UTF-8: see line ${before.split('\n').length}. Save it as UTF-8 and open it again.`
   }
 }
