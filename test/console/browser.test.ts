@@ -161,7 +161,7 @@ t.test('the page is a place to work', { skip }, async t => {
   }
 
   await t.test('one proposes, another approves; all that happened is listed', async t => {
-    const { page, signIn, isClean, isSilent } = await opened(t, browser, origin, 390, /status of (403|412|422)/)
+    const { page, signIn, isClean, isSilent } = await opened(t, browser, origin, 390, /status of (403|404|412|422)/)
     await signIn(tokens.reader)
     await page.goto(`${origin}/console#/agents/3`)
     await page.locator('#state', { hasText: 'You can propose changes.' }).waitFor()
@@ -202,7 +202,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await isClean('deleted agents')
     await page.getByRole('link', { name: 'Chapter editor' }).press('Enter')
     await page.getByRole('button', { name: 'Restore version 1' }).press('Enter')
-    await page.locator('dialog').getByRole('button', { name: 'Restore version 1' }).press('Enter')
+    await page.locator('dialog').getByRole('button', { name: 'Restore version 1' }).click()
     await page.locator('#state', { hasText: 'Agent 2, version 3' }).waitFor()
     isSilent()
   })
