@@ -54,6 +54,16 @@ async function readAll(of: string, after: string, limit = 100): Promise<Change[]
 const summary = (changes: Change[]) =>
   changes.map(({ kind, id, version, action }) => `${kind} ${id} v${version} ${action}`)
 
+t.test('after=-2 begins with the newest two changes of everybody, and so shows nothing of others', async t => {
+  const [mine, others] = [await agentOf(), await agentOf()]
+  await patch(mine, { description: 'newest' })
+  await untilPublished(database.db)
+  const shown = async (of: string) => summary((await page(of, '-2')).changes)
+  t.strictSame(await shown(alice), [`persona ${others} v1 created`, `persona ${mine} v2 updated`])
+  t.strictSame(await shown(carol), [])
+  t.strictSame((await readAll(alice, '-999999')).length, (await readAll(alice, 'first')).length)
+})
+
 t.test('each caller learns of the changes of what they see, and of the one that ends it', async t => {
   const begin = await now()
   const id = await agentOf()

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { REQUEST_FIELDS as AGENT_FIELDS } from '../../src/persona/fields.js'
 import { CustomToolUpdate } from '../../src/tool/schema.js'
-import { pagesOf, worldApp } from '../app.js'
+import { pagesOf, REQUIRED_FIELDS, worldApp } from '../app.js'
 import { matrixCallers, matrixOrganisation } from '../matrix-organisation.js'
 import { faultsOf } from '../updates/stored-state.js'
 
@@ -131,6 +131,20 @@ t.test('200: every kind of caller lists just the agents that they can read, each
     const named = (await pagesOf<Listed>(world, `/persona?limit=1&name=${encodeURIComponent(name)}`, headers)).flat()
     t.ok(ids(named).includes(id) && named.every(one => one.name === name), `${caller} finds ${name}`)
   }
+})
+
+t.test('200: deleted agents are listed to their owner and administrators, with the time of the deletion', async t => {
+  const [alice, bob] = [await token('alice@example.com'), await token('bob@example.com')]
+  const before = Date.now()
+  const body = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [], is_public: true }
+  const { id } = (await call('POST', '/persona', { token: alice, body })).json()
+  t.equal((await call('DELETE', `/persona/${id}`, { token: alice })).statusCode, 204)
+  const deleted = async (of: string) => (await call('GET', '/persona?deleted=true', { token: of })).json()
+  const [one] = (await deleted(alice)).filter((each: Listed) => each.id === id)
+  t.ok(Date.parse(one.updated_at) >= before - 1_000, 'the clock of PostgreSQL is the same')
+  t.ok(ids(await deleted(admin)).includes(id))
+  t.notOk(ids(await deleted(bob)).includes(id))
+  t.notOk(ids((await call('GET', '/persona', { token: alice })).json()).includes(id))
 })
 
 t.test('304, HEAD, and 422 for what a list does not take', async t => {
