@@ -93,6 +93,7 @@ interface DefinitionProps {
 export function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
   const [{ report, findings, problem }, setFound] = useState(NOTHING)
   const [isStale, setStale] = useState(true)
+  const [unread, setUnread] = useState<string>()
   const [isRepairing, setRepairing] = useState(false)
   const [view, told, isFirstShown] = [useRef<EditorView>(), useRef(onChange), useRef(true)]
   told.current = onChange
@@ -125,11 +126,10 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
     const to = view.current?.state.doc.length ?? 0
     view.current?.dispatch({ changes: { from: 0, to, insert }, userEvent: 'input.paste' })
   }
-  const fail = (problem: unknown) => setFound({ ...NOTHING, problem })
   const open = async (holder: { files: FileList | null; value?: string }) => {
     const [file] = holder.files ?? []
-    if (file && file.size > FILE_BYTES_MAX) fail(`${file.name} is larger than any definition`)
-    else if (file) await readText(file).then(put, fail)
+    if (file && file.size > FILE_BYTES_MAX) setUnread(`${file.name} is larger than any definition`)
+    else if (file) await readText(file).then(put, setUnread)
     holder.value = ''
   }
   const drop = (event: DragEvent) => {
@@ -150,6 +150,7 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
     onChange?.(null, read)
     isFirstShown.current ||= isPasted
     setStale(true)
+    setUnread(undefined)
   }
   const isNothing = findings.length === 0 && !report.functions
   const faults = findings.filter(({ severity }) => severity === 'error').length
@@ -171,7 +172,7 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
             </label>
           )}
         </div>
-        <Problem problem={!isStale && problem} isTried={isAway(problem)} />
+        <Problem problem={unread ?? (!isStale && problem)} isTried={!unread && isAway(problem)} />
         <div onDropCapture={drop}>
           <Editor
             label="OpenAPI definition"
