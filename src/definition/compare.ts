@@ -11,18 +11,18 @@ export const CHANGE_KINDS = [
   ...(['argument_type_changed', 'argument_values_changed', 'origin_changed', 'changed'] as const),
 ]
 
-/** One difference in the functions for a model, or in where and how they are called. */
+/** A difference in the functions that a model gets, or in how and where they are called. */
 export interface DefinitionChange {
-  /** `changed` is any difference without its own kind. */
+  /** `changed` covers all differences without a kind of their own. */
   kind: (typeof CHANGE_KINDS)[number]
-  /** The operationId; empty for the whole definition. */
+  /** The operationId; empty if the whole definition is affected. */
   operation: string
-  /** The argument, or a property of an argument that is an object (`requestBody.name`). */
+  /** The argument, or a property within it (`requestBody.name`). */
   argument?: string
-  /** The type or address before and after; whether a new argument is required or optional. */
+  /** The type or address before and after. For a new argument, whether it is required or optional. */
   from?: string
   to?: string
-  /** Values that are no longer listed, and new ones: the first 100. */
+  /** Values that are no longer listed, and new ones. At most 100 of each. */
   removed?: unknown[]
   added?: unknown[]
   /** The place in the new definition; absent if the operation was removed. */
@@ -39,8 +39,8 @@ const SHOWN = 5
 const DEFINITIONS = '#/$defs/'
 
 /**
- * Returns what changes for a model and its operator if `after` replaces `before`. Operations are matched by operationId, arguments by the
- * name that the model uses. `headerNames` are the tool's custom headers, `headerNamesBefore` the previous ones if they differ.
+ * Returns the changes for a model and its operator if `after` replaces `before`. Operations are matched by operationId, arguments by the name
+ * that the model uses. `headerNames` are the tool's custom headers; `headerNamesBefore` are the previous ones, if different.
  */
 export function definitionChanges(
   before: unknown,
@@ -117,13 +117,13 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
       report('changed', `the schema ${quote(name)} inside the arguments changed`)
 }
 
-/** Returns a schema, or the target of its reference with the keywords next to it. */
+/** A schema, or the target of its reference merged with the keywords next to it. */
 function resolved(schema: JsonSchema, $defs: Schemas): Schema {
   const { $ref, ...others } = asObject(schema)
   return $ref === undefined ? others : { ...asObject($defs[String($ref).slice(DEFINITIONS.length)] ?? true), ...others }
 }
 
-/** Reports the properties that only one of two object schemas has, or requires; returns those of both, with the path of each. */
+/** Reports the properties that only one of two object schemas has or requires. Returns the properties of both, each with its path. */
 function sharedMembers(old: Schema, next: Schema, path: string, report: Report): [string, JsonSchema, JsonSchema][] {
   const from = new Map<string, JsonSchema>(Object.entries(Object(old.properties)))
   const to = new Map<string, JsonSchema>(Object.entries(Object(next.properties)))
@@ -142,7 +142,7 @@ function sharedMembers(old: Schema, next: Schema, path: string, report: Report):
   })
 }
 
-/** Reports how the schemas of one argument differ, except in the keywords of `reported`. */
+/** Reports how the schemas of one argument differ. Ignores the keywords in `reported`. */
 function compareSchemas(old: Schema, next: Schema, argument: string, report: Report, reported: string[] = []): void {
   const subject = `the argument ${quote(argument)}`
   const [from, to] = [typeOf(old), typeOf(next)]
@@ -158,12 +158,12 @@ function compareSchemas(old: Schema, next: Schema, argument: string, report: Rep
   if (differing.length > 0) report('changed', `the ${differing.join(', ')} of ${subject} changed`, { argument })
 }
 
-/** Returns the type of a schema in words. */
+/** The type of a schema in words. */
 function typeOf({ type }: Schema): string {
   return type === undefined ? 'any' : [type].flat().sort().join(' or ')
 }
 
-/** Returns the values that only the first of two schemas lists. */
+/** The values that the first schema lists and the second does not. */
 function missing(one: Schema, other: Schema): unknown[] {
   const valuesOf = ({ const: only, enum: listed }: Schema): unknown[] =>
     only === undefined ? (Array.isArray(listed) ? listed : []) : [only]

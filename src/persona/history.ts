@@ -106,7 +106,7 @@ async function visibleRecords(db: Kysely<Tables>, state: PersonaState, others: A
     const records: (Id | { id: Id })[] = found[relation]
     return [relation, new Set([...idsOf(state, relation), ...records.map(idOf)])]
   })
-  const seen = Object.fromEntries(ids) as Record<Relation, Set<Id>> // has one entry for each
+  const seen = Object.fromEntries(ids) as Record<Relation, Set<Id>> // there is one name for each input
   return { related: relatedWith(state, found), seen }
 }
 

@@ -32,7 +32,7 @@ export async function readToolUse(
   if (bound !== null && (id === undefined || !bound.tool.includes(id)))
     throw new Forbidden('This token is bound to other resources.')
   if (prefetched === null) throw new ResourceNotFound('tool')
-  const state = prefetched as ToolState // the lookup's statement reads it
+  const state = prefetched as ToolState // the lookup's statement determines the type
   requireManageable(state)
   return { tool: state, ...(await useOf(database, state, caller)) }
 }

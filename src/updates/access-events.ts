@@ -2,7 +2,7 @@ import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import type { Actor } from './audit.js'
 
-/** SQL: selects what decides on access as a JSON object, for the subject of a change. An event records it. */
+/** SQL: for each kind of subject, the state that decides on access, as a JSON object. Events record it. */
 const STATES = {
   user: sql`
     select json_build_object('kind', kind, 'active', active, 'permissions', permissions)
@@ -26,24 +26,24 @@ const STATES = {
   user_file: sql`select json_build_object('owner', owner_id) from user_file where id = subject`,
 } as const satisfies Record<string, RawBuilder<unknown>>
 
-/** `keys` and `apply` have no stored state. `headers` events record reads by runtimes. */
+/** `keys` and `apply` have no stored state. `headers` events record that a runtime read secrets. */
 const NO_STATE = sql`null`
 
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
 
 export const ACCESS_KINDS = [...(Object.keys(STATES) as (keyof typeof STATES)[]), 'keys', 'apply', 'headers'] as const
 
-/** A change of access. `subject` is an id, or empty for a kind without subjects. */
+/** A change of access. `subject` is an id; it is empty if the kind has no subjects. */
 interface AccessChange {
   kind: AccessKind
   subject: string
-  /** A past participle: `created`, `deactivated`. */
+  /** A past participle, for example `created` or `deactivated`. */
   action: string
-  /** The details to record for a kind without a stored state. */
+  /** The details to record if the kind has no stored state. */
   detail?: unknown
 }
 
-/** Adds an event for each change, in the transaction of the change. */
+/** Records an event for each change, in the same transaction as the change. */
 export async function recordAccess(
   trx: Transaction<Tables>,
   { requestId, clientAddress, command }: Actor,

@@ -4,29 +4,29 @@ import { bytesOf, hexOf, instant, lit, named, on, queries } from '../db/statemen
 import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { AuditTable } from '../db/tables.js'
 
-/** The author of a change, for the audit trail. The operator has no id. */
+/** The author of a change in the audit trail. The operator's id is null. */
 export interface Actor {
   id: string | null
   tokenId: number | null
   requestId: string
   clientAddress: string
-  /** The command line of `agentctl` without secret or personal values; null for a request. */
+  /** The `agentctl` command line without secret or personal values; null for a request. */
   command: string | null
 }
 
-/** One field's stored value before and after a change. Secrets appear as masks only. */
+/** The stored value of one field before and after a change. Secrets appear only as masks. */
 export interface Change {
   field: string
   from: unknown
   to: unknown
 }
 
-/** A new audit row, without what the writing statement adds: its time and its place in the chain. */
+/** A new audit row without its time and hashes, which the writing statement adds. */
 export type AuditEntry = Omit<AuditTable, Added | 'difference' | 'definition_before' | 'taken_from'> & {
   /** The changes as JSON text. */
   difference: string
   taken_from: string | null
-  /** The hash of the replaced definition in hex. The definition stays stored while an audit row names it. */
+  /** The hash of the replaced definition in hex. A definition stays stored while an audit row refers to it. */
   definition_before: string | null
 }
 
@@ -47,11 +47,11 @@ export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
   taken_from: 'jsonb',
 }
 
-/** SQL: the email of an audit row's author, `agentctl` for the operator. */
+/** SQL: the email of an audit row's author; `agentctl` for the operator. */
 export const AUTHOR = sql<string>`coalesce(
   (select u.email from user_account u where u.id = actor_id), actor_id::text, 'agentctl')`
 
-/** The columns that the hash of an audit row covers: none that pruning or erasure takes. */
+/** The columns that the hash of an audit row covers. Pruning and erasure change none of them. */
 type Hashed =
   | ('previous_hash' | 'resource_kind' | 'resource_id' | 'version_before' | 'version_after' | 'at')
   | ('actor_id' | 'token_id' | 'command' | 'fields' | 'difference_hash')
@@ -66,7 +66,7 @@ export function auditHash(of: (column: Hashed) => Expression<unknown>) {
   return digestOf(sql`json_build_array(${sql.join(parts)})::text`)
 }
 
-/** SQL: the columns of a new audit row, without the hashes of its chain. All parts of a statement have the same time. */
+/** SQL: the columns of a new audit row, without the hashes of the chain. The time is the same in all parts of a statement. */
 function newRow(param: Param<AuditEntry>) {
   const names = Object.keys(AUDIT_TYPES) as (keyof AuditEntry)[]
   const sent = Object.fromEntries(names.map(name => [name, param(name)])) as Record<
@@ -84,13 +84,13 @@ function newRow(param: Param<AuditEntry>) {
   }
 }
 
-/** SQL: the hash of the new audit row after a row with the hash `previous`. */
+/** SQL: the hash of the new audit row. `previous` is the hash of the row before it. */
 export function nextHash(param: Param<AuditEntry>, previous: Expression<Buffer>) {
   const row = { ...newRow(param), previous_hash: previous }
   return auditHash(column => row[column])
 }
 
-/** SQL: inserts the audit row of the row that the statement changed, which is in `changed` with `nextHash`; nothing if it changed none. */
+/** SQL: inserts the audit row for the row in `changed`, which the statement has updated with `nextHash`. Inserts nothing if `changed` is empty. */
 export function insertAudit(param: Param<AuditEntry>) {
   const values = newRow(param)
   const columns = Object.entries<Expression<unknown>>(values).map(([name, value]) => named(value, name))
@@ -101,12 +101,12 @@ export function insertAudit(param: Param<AuditEntry>) {
     .expression(row.select([...columns, 'changed.previous', 'changed.hash']))
 }
 
-/** SQL: SHA-256 of a text's UTF-8 bytes. */
+/** SQL: the SHA-256 of a text in UTF-8. */
 function digestOf(text: Expression<string>) {
   return sql<Buffer>`sha256(convert_to(${text}, 'UTF8'))`
 }
 
-/** SHA-256 of a text's UTF-8 bytes, in hex. */
+/** The SHA-256 of a text in UTF-8, as hex. */
 export function sha256(text: string): string {
   return hash('sha256', text)
 }

@@ -20,23 +20,23 @@ import { settle, unavailableFor } from './unavailable.js'
  *
  *   READ (with the authentication) -> decide -> render -> WRITE
  *
- * An update of a resource's own columns without an Idempotency-Key is one writing statement. It never waits for the row: it stores nothing
- * if the row is locked, or if version or rights have changed since. Then, and for everything else, the same steps run in a transaction that
- * takes the key, locks the row and reads again.
+ * An update of a resource's own columns without an Idempotency-Key is a single writing statement. It does not wait for a locked row, and
+ * stores nothing if the row is locked, or if its version or the caller's rights have changed. In that case, and for all other requests,
+ * the same steps run in a transaction that takes the key, locks the row and reads again.
  *
- * Invariants: each effective change makes one version and one audit row, in one transaction. A decision is only written to the state that
- * it was made on. An unconfirmed commit is never repeated, and an outcome is never guessed.
+ * Invariants: each effective change creates one version and one audit row in one transaction. A decision is written only to the state
+ * that it was based on. An unconfirmed commit is never repeated, and the outcome is never guessed.
  */
 
-/** The result of an attempt. `isKeyTaken`: no earlier request with its key was stored. `written`: the decision that it sent, and its answer. */
+/** The result of an attempt. `isKeyTaken`: no earlier request with this key was stored. `written`: the audit row that was sent, and the answer. */
 interface Attempt<T extends ResourceTypes> {
   isKeyTaken: boolean
   written?: { entry: AuditEntry; answer: Stored<T> }
 }
 
 /**
- * Stores what a request asks for, starting from the state that was read with the authentication; null if there is none, as for a creation.
- * Throws `ResourceNotFound`, `PreconditionFailed`, `IdempotencyKeyInUse`, `Repeated`, `Unavailable` with the outcome, and what `decide` throws.
+ * Stores the changes of a request, starting from the state that was read with the authentication; null for a creation. Throws
+ * `ResourceNotFound`, `PreconditionFailed`, `IdempotencyKeyInUse`, `Repeated`, `Unavailable` with the outcome, and the errors of `decide`.
  */
 export async function store<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   return await settled(job, async attempt => {
@@ -44,12 +44,12 @@ export async function store<T extends ResourceTypes>(job: Job<T>, state: T['Stat
   })
 }
 
-/** Stores what a request without a key asks for in each of these resources, in one transaction. Throws what `store` throws. */
+/** Stores the changes of a request without a key in each of these resources, in one transaction. Throws the same errors as `store`. */
 export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: readonly number[]): Promise<void> {
   const { database, request } = job
   await settled(job, attempt =>
     inTransaction(database, { rollback: request.dryRun }, async trx => {
-      // One after the other: a caller without the right to the first of them locks no other.
+      // Sequentially, so that a caller without the right to the first resource locks no other.
       for (const id of ids.toSorted((a, b) => a - b)) {
         const { entry, answer } = await storeLocked(trx, { ...job, request: { ...request, id } })
         if (entry !== undefined) attempt.written = { entry, answer }
@@ -59,7 +59,7 @@ export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: r
   )
 }
 
-/** Repeats work that certainly was not applied, and looks for a commit whose answer was lost. */
+/** Retries work that was certainly not applied, and checks whether a commit with a lost answer was stored. */
 async function settled<T extends ResourceTypes, Result>(
   job: Job<T>,
   work: (attempt: Attempt<T>) => Promise<Result>,
@@ -75,12 +75,12 @@ async function settled<T extends ResourceTypes, Result>(
     const failure = unavailableFor(error) ?? error
     if (failure instanceof Unavailable) failure.isKeyLookedUp = attempt.isKeyTaken
     if (!(failure instanceof pg.DatabaseError)) throw failure
-    // The server refused a statement or the commit, for example by a trigger of its own.
+    // The server refused a statement or the commit, for example because of a trigger that someone added.
     throw new Failed(job.request.key === null || attempt.isKeyTaken ? 'not_applied' : 'unknown', failure)
   }
 }
 
-/** Undefined if the request takes a transaction, or if the row is locked or has changed since it was read. */
+/** Stores a change without a transaction. Returns undefined if the request needs one, or if the row is locked or has changed since it was read. */
 async function storeAlone<T extends ResourceTypes>(
   job: Job<T>,
   state: T['State'] | null,
@@ -93,7 +93,7 @@ async function storeAlone<T extends ResourceTypes>(
   const decision = await decide(db, job, state)
   const writes = decision.changes.length > 0 && !request.dryRun
   if (!writes && !isOfNow) {
-    // Others may have changed the record while the body arrived.
+    // The record may have changed while the body arrived.
     const now = await readNow(db, job)
     return await storeAlone({ ...job, request: now.request }, now.state, attempt, true)
   }
@@ -109,7 +109,7 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
   const { database, resource, request } = job
   const { key, dryRun, caller } = request
   const creates = resource.act === 'creation'
-  const id = creates ? await nextId(database.db, resource.kind) : request.id // sealed values are bound to the id
+  const id = creates ? await nextId(database.db, resource.kind) : request.id // encrypted values are bound to the id
   const own = { ...job, request: { ...request, id } }
   return await inTransaction(database, { rollback: dryRun }, async trx => {
     if (key !== null) await takeKey(trx, key)
@@ -124,10 +124,10 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
   })
 }
 
-/** What is asked of a resource, without the place where it is stored. */
+/** A resource and a request, without the database. */
 type Asked<T extends ResourceTypes> = Pick<Job<T>, 'resource' | 'request'>
 
-/** Stores what a request asks for in a transaction that has begun, by the caller's rights of now. Throws what `store` throws. */
+/** Stores the changes of a request in the current transaction, with the caller's current rights. Throws the same errors as `store`. */
 export async function storeLocked<T extends ResourceTypes>(trx: Transaction<Tables>, asked: Asked<T>) {
   const { resource, request } = asked
   if (!(await lockRow(trx, resource, request.id))) throw new ResourceNotFound(resource.kind)
@@ -144,7 +144,7 @@ async function storeNow<T extends ResourceTypes>(trx: Transaction<Tables>, { res
   return { entry, answer: { ...answer, version: entry?.version_after ?? answer.version } }
 }
 
-/** Changes a resource in a transaction as the operator. Throws `ResourceNotFound`. */
+/** Changes a resource as the operator, in the current transaction. Throws `ResourceNotFound`. */
 export async function changeAsOperator<T extends ResourceTypes>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
@@ -154,7 +154,7 @@ export async function changeAsOperator<T extends ResourceTypes>(
 ): Promise<{ name: string; version: number; changes: Change[] }> {
   await lockRow(trx, resource, id)
   const { state, decision, entry } = await decideAndWrite(trx, resource, { actor, dryRun: false }, async () => {
-    const state = await readState(trx, resource, id, OPERATOR) // after the lock, which it may have waited for
+    const state = await readState(trx, resource, id, OPERATOR) // reads after waiting for the lock
     return { state, viewer: OPERATOR, decision: await decide(state) }
   })
   return { name: state.name, version: entry?.version_after ?? state.version, changes: decision.changes }
@@ -163,7 +163,7 @@ export async function changeAsOperator<T extends ResourceTypes>(
 /** Give up after 5 attempts if shares or rights keep changing while the row is locked. */
 const LOCKED_TRIES_MAX = 5
 
-/** Decides on a locked row, and writes. Shares and rights are not locked: if they changed meanwhile, it decides again. */
+/** Decides on a locked row and writes. Shares and rights are not locked: if they change meanwhile, decides again. */
 async function decideAndWrite<T extends ResourceTypes, Made extends Decided<T>>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
@@ -189,25 +189,25 @@ interface Decided<T extends ResourceTypes> {
   decision: T['Decision']
 }
 
-/** Reads the caller and the resource of now. Throws `ResourceNotFound`. */
+/** Reads the current caller and resource. Throws `ResourceNotFound`. */
 export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, { resource, request }: Asked<T>) {
   const { caller, prefetched } = await request.readNow(db, {
     statement: resource.reads.lookup.statement,
     id: request.id,
   })
   if (prefetched === null) throw new ResourceNotFound(resource.kind)
-  const state = prefetched as T['State'] // the lookup's statement reads it
+  const state = prefetched as T['State'] // the lookup's statement determines the type
   return { request: { ...request, caller }, viewer: viewerParameters(caller), state }
 }
 
-/** Decides on a state. Throws the refusal. */
+/** Makes the decision for a state. Throws a refusal. */
 export async function decide<T extends ResourceTypes>(
   db: Kysely<Tables>,
   { resource, request }: Asked<T>,
   state: T['State'],
 ): Promise<T['Decision']> {
   const decision = await resource.decide(db, state, request).catch(error => {
-    // A mask of an older state usually comes with the tag of that state: then report what changed since.
+    // The mask may belong to the older state that the tag names. The answer then reports the changes since that state.
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined
   })
@@ -216,14 +216,14 @@ export async function decide<T extends ResourceTypes>(
   return await requirePrecondition(db, request, state, decision)
 }
 
-/** The answer to a request whose decision stores nothing. */
+/** The answer to a request whose decision has not been stored. */
 async function answerOf<T extends ResourceTypes>(
   db: Kysely<Tables>,
   { resource, request }: Asked<T>,
   state: T['State'],
   decision: T['Decision'],
 ): Promise<Stored<T>> {
-  // A caller with a stale tag gets the snapshot, or they would next overwrite changes that they never saw.
+  // A caller with a stale tag always gets the snapshot. Otherwise they could next overwrite changes that they have not seen.
   const isMinimal = request.minimal && !(decision.changes.length === 0 && isStale(request, state))
   const snapshot = isMinimal ? null : await resource.render(db, decision.after, request.snapshotBytesMax)
   const overwritten = overwrittenBy(request, state, decision.changes)

@@ -5,7 +5,7 @@ import { AUTHOR, sha256 } from './audit.js'
 import { inOneSnapshot, readState } from './read.js'
 import type { ChangedRow, Job, ReadRequest, ResourceTypes, Shortened, ShownChange } from './resource.js'
 
-/* The history of an agent or a tool: the contents of its audit rows, newest first. */
+/* The history of an agent or a tool, read from its audit rows, newest first. */
 
 /** One audit row. */
 export interface HistoryRow extends ChangedRow {
@@ -18,26 +18,26 @@ export interface HistoryRow extends ChangedRow {
   action: (typeof ACTIONS)[number]
 }
 
-/** A value before or after a change: in full, or shortened. */
+/** A value before or after a change, in full or shortened. */
 export type Side = { value: unknown } | { shortened: Shortened }
 
-/** Selects the newest `limit` entries, or the newest before version `before`. */
+/** The newest `limit` entries, or the newest ones before version `before`. */
 export interface AskedHistory {
   limit: number
   before?: number | undefined
 }
 
-/** A page of a history. Versions from `keptFrom` on can be read and restored. */
+/** A page of a history. `keptFrom` is the first version that can still be read and restored. */
 export interface HistoryPage {
   rows: HistoryRow[]
   hasMore: boolean
   keptFrom: number
 }
 
-/** A page ends early once its rows and their replaced definitions have this many bytes. */
+/** The size at which a page ends early, counting its rows and their replaced definitions. */
 const PAGE_BYTES_MAX = 4 * 2 ** 20
 
-/** Reads a page of a history. Rows of an earlier tool with the same id are left out. */
+/** Reads a page of a history. Omits rows of an earlier tool that had the same id. */
 async function readHistory(
   db: Kysely<Tables>,
   { kind, id, version }: { kind: ResourceKind; id: number; version: number },
@@ -55,7 +55,7 @@ async function readHistory(
     ])
     .executeTakeFirstOrThrow()
   const first = Math.max(oldest ?? version, removed ?? 0)
-  // The old contents of newer rows on the page.
+  // The size of the old contents of the newer rows on the page.
   const newer = sql<number>`sum(a.difference_bytes + coalesce(d.size_bytes, 0)) over (
     order by a.version_after desc rows between unbounded preceding and 1 preceding)`
   const page = all
@@ -76,7 +76,7 @@ async function readHistory(
   return { rows, hasMore: (rows.at(-1)?.version_before ?? 0) > first, keptFrom }
 }
 
-/** The history of a resource whose caller may read it. Throws `ResourceNotFound`. */
+/** The history of a resource, if the caller may read it. Throws `ResourceNotFound`. */
 export async function historyOf<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
   id: number,
@@ -90,12 +90,12 @@ export async function historyOf<T extends ResourceTypes>(
   })
 }
 
-/** Matches the `command` of an audit row that a restore made, by `agentctl` (before and since 2.1) or by the service. */
+/** Matches the `command` of audit rows of restorations, by the service or by any version of `agentctl`. */
 const RESTORES = '^(agentctl (rollback|agent restore|tool restore)|restore )'
 
 export const ACTIONS = ['created', 'updated', 'deleted', 'restored', 'applied'] as const
 
-/** SQL: what the audit row `a` did to its record. A tool with the id of a removed one was created. */
+/** SQL: the action of the audit row `a`. A tool that reuses the id of a removed tool was created. */
 export const ACTION = sql<(typeof ACTIONS)[number]>`case
   when a.version_before = 0 or a.difference #>> '{name,from}' = '' or exists (
     select from audit r where r.resource_kind = a.resource_kind and r.resource_id = a.resource_id
@@ -109,18 +109,18 @@ export function entryOf(row: HistoryRow, changes: ShownChange[] = []) {
   return { version, at, action, actor: actorOf(row), request_id, fields, changes: difference && changes }
 }
 
-/** The author of a change, as answers show it. */
+/** The author of a change in the form that answers show. */
 export function actorOf({ author, actor_id: id, command }: Pick<HistoryRow, 'author' | 'actor_id' | 'command'>) {
   return id === null ? { id, command: command ?? author } : { id, email: author }
 }
 
-/** The version of a value that no earlier version has, such as a proposed one: it is never shortened. */
+/** The version of a value that is not in the history, such as a proposed one. Such values are never shortened. */
 export const NO_VERSION = 0
 
-/** Longer values are shortened to a digest with a link. */
+/** Longer values are replaced by a digest and a link. */
 export const SHOWN_BYTES_MAX = 4 * 1024
 
-/** The value, shortened if it is long. */
+/** The value, or a digest if it is long. */
 export function sideOf(value: unknown, id: number, version: number): Side {
   if (version === NO_VERSION) return { value }
   const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '')
@@ -130,7 +130,7 @@ export function sideOf(value: unknown, id: number, version: number): Side {
     : { shortened: { digest: sha256(text), bytes, href: hrefOf(id, version) } }
 }
 
-/** The change of a field from one side to the other. */
+/** The change of a field between two values. */
 export function shownChange(field: string, sides: { from: Side; to: Side }): ShownChange {
   const change: ShownChange = { field }
   for (const end of ['from', 'to'] as const) {

@@ -6,20 +6,20 @@ import { IdempotencyKeyInUse, InvalidRequest } from '../errors.js'
 import { sha256 } from './audit.js'
 
 /*
- * Repeated requests with an `Idempotency-Key`. A request inserts its key first in its transaction, so of two with one key the second waits
- * for the first. A refusal rolls the key back; it is kept if the request succeeds, also without a change.
+ * Repeated requests with an `Idempotency-Key`. The transaction of a request first inserts its key, so the second of two concurrent requests with
+ * the same key waits for the first. A refusal rolls the key back. A request that succeeds keeps it, even if it changed nothing.
  */
 
-/** A request's key: SHA-256 in hex of the caller's id with the `Idempotency-Key`. */
+/** The key of a request: the SHA-256, in hex, of the caller's id and the `Idempotency-Key`. */
 export interface RequestKey {
   key: string
-  /** The id of the ring's key that header values in the fingerprint are hashed with; null if there are none. */
+  /** The id of the key that the fingerprint uses to hash header values; null if there are none. */
   secretKeyId: string | null
-  /** SHA-256 in hex of the request, with header values hashed with this key of the ring. */
+  /** The SHA-256 of the request in hex. Header values in it are hashed with this key of the ring. */
   fingerprint(secretKeyId: string | null): string
 }
 
-/** Makes the key under which a request is stored and found again. `asked` returns everything that makes two requests the same. */
+/** Makes the key that identifies a stored request. `asked` returns all that two equal requests have in common. */
 export function requestKey(
   caller: Caller,
   key: string | undefined,
@@ -31,14 +31,14 @@ export function requestKey(
   return { key: sha256(JSON.stringify([caller.userId, key])), secretKeyId, fingerprint }
 }
 
-/** The answer to the first request with a key. */
+/** The result of the first request with a key. */
 export interface FirstAnswer {
-  /** The id of the resource. Absent for an update that changed nothing before version 3.0: then it is the one in the path. */
+  /** The id of the resource. Absent for updates without changes that versions before 3.0 stored; the id is then in the path. */
   id?: number
   version: number
 }
 
-/** An earlier request with the same key has been answered: this one repeats it. */
+/** An earlier request with the same key was stored, and this request repeats it. */
 export class Repeated extends Error {
   constructor(readonly first: FirstAnswer) {
     super('a request with this Idempotency-Key was stored before')
@@ -46,9 +46,9 @@ export class Repeated extends Error {
 }
 
 /**
- * Takes the key of a request for this transaction, first of all. Waits for another transaction with the same key, and throws
- * `IdempotencyKeyInUse` if that takes longer than LOCK_TIMEOUT_MS. Throws `Repeated` if the request was stored before, and `InvalidRequest`
- * if another request with this key was.
+ * Takes the key of a request, as the first step of its transaction. Waits for another transaction with the same key, and throws
+ * `IdempotencyKeyInUse` after LOCK_TIMEOUT_MS. Throws `Repeated` if the same request was stored before, and `InvalidRequest` if a different
+ * request used the key.
  */
 export async function takeKey(trx: Transaction<Tables>, request: RequestKey): Promise<void> {
   const taken = await trx
@@ -61,10 +61,10 @@ export async function takeKey(trx: Transaction<Tables>, request: RequestKey): Pr
     })
   if (taken.numInsertedOrUpdatedRows === 1n) return
   const first = await firstAnswer(trx, request)
-  throw first === undefined ? new IdempotencyKeyInUse() : new Repeated(first) // undefined if it was pruned in between
+  throw first === undefined ? new IdempotencyKeyInUse() : new Repeated(first) // undefined if it was pruned meanwhile
 }
 
-/** The answer to the first request with this key, if any. Throws `InvalidRequest` if that was a different request. */
+/** The result of the first request with this key, if any. Throws `InvalidRequest` if that request was different. */
 export async function firstAnswer(
   db: Kysely<Tables>,
   { key, fingerprint }: RequestKey,
@@ -81,7 +81,7 @@ export async function firstAnswer(
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
 }
 
-/** Fills the row of a taken key with the result of its request. */
+/** Stores the result of a request with its key. */
 export async function fillKey(
   trx: Transaction<Tables>,
   { key, secretKeyId, fingerprint }: RequestKey,
@@ -95,7 +95,7 @@ export async function fillKey(
     .execute()
 }
 
-/** True if the resource was removed after this version: another one may have its id now. */
+/** True if the resource was removed after this version. Its id may now belong to another resource. */
 export async function wasRemovedSince(db: Kysely<Tables>, kind: ResourceKind, id: number, version: number) {
   const removal = db
     .selectFrom('audit')

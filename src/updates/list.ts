@@ -5,7 +5,7 @@ import type { Caller } from '../auth/caller.js'
 import { anyOf, columnsOf, instant, jsonText, lit, named, on, queries, val } from '../db/statements/queries.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 
-/* Lists of agents and tools by pages. In their expressions, `r` is the agent or tool. */
+/* Lists of agents and tools, read by pages. In their expressions, `r` is the agent or tool. */
 
 export interface AskedPage {
   name?: string
@@ -14,20 +14,20 @@ export interface AskedPage {
   rows: number
 }
 
-/** A record of a list: its id, and its JSON text. */
+/** A record of a list, as its id and its JSON text. */
 export interface PageRow {
   id: number
   record: string
 }
 
-/** Reads a page of records that a caller sees. */
+/** Reads a page of records that the caller can see. */
 export type ReadPage = (db: Kysely<Tables>, caller: Caller, asked: AskedPage) => Promise<PageRow[]>
 
 const column = columnsOf<Record<string, unknown>>('r')
 
 /**
- * Makes the function that reads up to `rows` visible records with larger ids than `after`, in the order of their ids: rows with the members
- * of this schema. `computed` makes members that are not columns. `ids`: those that the token is bound to.
+ * Returns a function that reads up to `rows` visible records with ids larger than `after`, in order. `schema` lists the members of a record, and
+ * `computed` has those that are not columns. `ids`: the resources that the token is bound to.
  */
 export function pagesOf(
   kind: ResourceKind,
@@ -56,13 +56,13 @@ export function pagesOf(
     isSeen: Expression<SqlBool> = lit(true),
   ) =>
     await db
-      .selectFrom(`${kind as 'tool'} as r`) // both tables have these columns
+      .selectFrom(`${kind as 'tool'} as r`) // `persona` has these columns too
       .select(['r.id', record])
       .where('r.id', '>', after)
       .$if(name !== undefined, query => query.where('r.name', '=', name ?? '').orderBy('r.name'))
       .$if(ids !== null, query => query.where('r.id', '=', anyOf(val(ids ?? []))))
       .where(isSeen)
       .orderBy('r.id')
-      .limit(lit(rows)) // a constant tells the planner that a page is short
+      .limit(lit(rows)) // with a constant, the planner knows that a page is short
       .execute()
 }

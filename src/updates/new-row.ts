@@ -2,15 +2,15 @@ import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
 import type { PersonaTable, ResourceKind, Tables } from '../db/tables.js'
 import type { ResourceTypes, VersionedResource } from './resource.js'
 
-/** Takes the next id of this kind from the sequence. The id is used up even if the transaction fails. */
+/** Takes the next id from the sequence. The id stays used even if the transaction fails. */
 export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<number> {
   const next = sql<number>`nextval(pg_get_serial_sequence(${kind}, 'id')::regclass)::integer`
   return (await db.selectNoFrom(next.as('id')).executeTakeFirstOrThrow()).id
 }
 
 /**
- * Inserts an agent or a tool with blank fields at version 0: the creation then updates it to version 1 with an audit row. A removed id
- * continues its old chain. False if another row has the id.
+ * Inserts a blank agent or tool at version 0. The creation then updates it to version 1 with an audit row. If a removed resource had the id, its
+ * audit chain is continued. Returns false if the id is in use.
  */
 export async function insertBlank(
   trx: Transaction<Tables>,
@@ -18,13 +18,13 @@ export async function insertBlank(
   id: number,
   owner: string | null,
 ): Promise<boolean> {
-  const row: unknown = { ...newRow(owner), ...(await endOfChain(trx, kind, id)), id } // the table of fields names every column and its blank
+  const row: unknown = { ...newRow(owner), ...(await endOfChain(trx, kind, id)), id } // the table of fields has a blank value for each column
   const insert = trx.insertInto(kind as 'persona').values(row as Insertable<PersonaTable>)
   const inserted = await insert.onConflict(conflict => conflict.column('id').doNothing()).executeTakeFirst()
   return inserted.numInsertedOrUpdatedRows === 1n
 }
 
-/** Returns where the chain of an id ends and where its remaining rows begin. A new id has an empty chain. */
+/** The end of an id's audit chain, and the anchor of its remaining rows. A new id has an empty chain. */
 async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: number) {
   const rows = trx.selectFrom('audit').where('resource_kind', '=', kind).where('resource_id', '=', id).limit(1)
   const last = await rows.select(['version_after', 'hash']).orderBy('version_after', 'desc').executeTakeFirst()
@@ -36,7 +36,7 @@ async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: numb
 
 const NO_HASH = Buffer.alloc(32)
 
-/** Locks a row against other writers until the transaction ends. False if the row does not exist. */
+/** Locks a row against other writers until the transaction ends. Returns false if it does not exist. */
 export async function lockRow(
   trx: Transaction<Tables>,
   { kind }: { kind: ResourceKind },

@@ -5,7 +5,7 @@ import { AUTHOR, type Change } from './audit.js'
 import type { Decision, RecentChange, UpdateRequest, VersionedState } from './resource.js'
 import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.js'
 
-/* The meaning of `If-Match` and `If-None-Match` for an update. */
+/* How `If-Match` and `If-None-Match` apply to an update. */
 
 type Asked = Pick<UpdateRequest, 'kind' | 'precondition'>
 type Stored = Pick<VersionedState, 'id' | 'version'>
@@ -18,8 +18,8 @@ export function isStale({ kind, precondition }: Asked, { id, version }: Stored):
 const IF_MATCH_REQUIRED = 'This update must have If-Match. A GET of the agent or tool returns its current ETag.'
 
 /**
- * Returns the decision if the preconditions of its request hold. It is undefined if the request could only be decided on the state that
- * `If-Match` names. Throws `Refused`, or `PreconditionFailed` with what changed since.
+ * Returns the decision if the request's preconditions hold. `decision` is undefined if only the state that `If-Match` names allows one. Throws
+ * `Refused`, or `PreconditionFailed` with the changes since then.
  */
 export async function requirePrecondition<D extends Decision>(
   db: Kysely<Tables>,
@@ -29,21 +29,21 @@ export async function requirePrecondition<D extends Decision>(
 ): Promise<D> {
   const { kind, precondition, ifNoneMatch, preconditionRequired, caller, fields } = request
   const tag = entityTag(kind, state.id, state.version)
-  // A request without fields is a read. It needs no If-Match, because clients use it to learn the tag.
+  // A request without fields only reads. It needs no If-Match, because clients use it to get the tag.
   const isRequired = preconditionRequired || caller.token.requiresIfMatch
   if (isRequired && precondition.kind === 'none' && Object.keys(fields).length > 0)
     throw new Refused('PRECONDITION_REQUIRED', IF_MATCH_REQUIRED)
   if (namesState(ifNoneMatch, tag)) throw new PreconditionFailed('matched', tag)
   const named = versionsInTags(precondition, kind, state.id, state.version)
   const since = named.length === 0 ? undefined : Math.max(...named)
-  // A retry after a lost answer finds its own change already stored: that is a success, not a conflict.
+  // A retry after a lost answer finds its own change already stored. This counts as success.
   const isRetry = decision?.changes.length === 0 && since !== undefined
   if (decision !== undefined && (isRetry || !isStale(request, state))) return decision
   if (since === undefined) throw new PreconditionFailed('unknown_tag', tag)
   throw new PreconditionFailed('changed', tag, await changesSince(db, kind, state.id, since))
 }
 
-/** The recent changes of others that an update without a precondition replaces. */
+/** Recent changes by others that an update without a precondition overwrites. */
 export function overwrittenBy(
   { precondition }: Asked,
   { recent }: VersionedState,
@@ -54,10 +54,10 @@ export function overwrittenBy(
   return recent.filter(({ field }) => changed.has(field))
 }
 
-/** This many changes count as unknown. */
+/** If there are more changes than this, they are reported as unknown. */
 const CHANGES_READ_MAX = 1000
 
-/** Reads the last change of each field after a version; null if they are not kept. */
+/** Reads the last change of each field since a version; null if the changes are unknown or were pruned. */
 async function changesSince(
   db: Kysely<Tables>,
   kind: ResourceKind,

@@ -5,10 +5,7 @@ import { Refused } from '../errors.js'
 import type { AuditEntry, Change } from './audit.js'
 import type { UpdateRequest } from './resource.js'
 
-/**
- * Ends the open proposals that match, in a transaction that has locked their record. `by` is null for the operator. Returns how many it
- * ended.
- */
+/** Ends the matching open proposals and returns their number. The transaction must have locked their record. `by` is null for the operator. */
 export async function endProposals(
   trx: Kysely<Tables>,
   end: { state: ProposalState; by: string | null; reason?: string },
@@ -24,7 +21,7 @@ export async function endProposals(
   return Number((await update.executeTakeFirst()).numUpdatedRows)
 }
 
-/** Throws `Refused` if changes of a stored record take a proposal. */
+/** Throws `Refused` if this record can be changed only by a proposal. */
 export function requireDirect(
   kind: ResourceKind,
   { requireApproval, caller }: Pick<UpdateRequest, 'requireApproval' | 'caller'>,
@@ -35,7 +32,7 @@ export function requireDirect(
   throw new Refused('APPROVAL_REQUIRED', 'Only administrators may change this directly: propose it (propose=true).')
 }
 
-/** Closes the open proposals of a record that a change deletes. */
+/** Closes the open proposals of a record if the change deletes it. */
 export async function closeProposals(trx: Kysely<Tables>, entry: AuditEntry): Promise<void> {
   const { resource_kind: kind, resource_id: id, actor_id: by, fields } = entry
   if (!fields.includes('deleted') && !fields.includes('removed')) return

@@ -2,7 +2,7 @@ import { type Kysely, type RawBuilder, sql } from 'kysely'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { limitStatements } from '../db/transaction.js'
 
-/** `bytesMax` limits the old contents of one agent or tool; 64 MiB by default. */
+/** `bytesMax` limits the old contents of one agent or tool. Default: 64 MiB. */
 interface Retention {
   readonly auditRetentionDays: number
   readonly versionsMax: number
@@ -11,13 +11,13 @@ interface Retention {
 
 const BYTES_MAX = 64 * 2 ** 20
 const ROWS_AT_ONCE = 1_000
-/** No client waits for a step, so it has its own statement timeout. */
+/** Longer than for requests, because no client waits for a step. */
 const STATEMENT_TIMEOUT_MS = 60_000
 
 /**
- * Removes history beyond the retention (DECISIONS section 10) in small steps that wait for no writer. Each leaves valid chains, so pruning
- * may be interrupted and may run in several processes. Returns how many audit rows were removed, how many lost their difference, and how
- * many unused definitions were removed.
+ * Removes history beyond the retention period (DECISIONS section 10), in small steps that do not wait for writers. Each step leaves valid
+ * chains, so pruning can be interrupted and can run in several processes. Returns the numbers of audit rows removed, of differences removed from
+ * rows, and of unused definitions removed.
  */
 export async function pruneHistory(
   db: Kysely<Tables>,
@@ -52,8 +52,8 @@ export async function pruneHistory(
 }
 
 /**
- * Prunes old contents of agents and tools that changed within `minutes`, or of all. The newest difference stays whatever its size: the last
- * change can always be shown and reverted. Returns the number of differences removed.
+ * Prunes the old contents of agents and tools that changed in the last `minutes`, or of all. The newest difference is kept whatever its size, so
+ * that the last change can be shown and reverted. Returns the number of differences removed.
  */
 export async function pruneContents(
   db: Kysely<Tables>,
@@ -78,13 +78,13 @@ export async function pruneContents(
   )
 }
 
-/** SQL: keeps the highest place of the rows that are gone with the feed. */
+/** SQL: stores in the feed the highest position of the rows in `gone`. */
 const PASSED = sql`
   update change_feed set (pruned_transaction_id, pruned_place) = (last.transaction_id, last.place)
   from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last
   where (last.transaction_id, last.place) > (pruned_transaction_id, pruned_place)`
 
-/** SQL: removes the old rows of a chain. The newest removed hash stays with the resource; nothing is removed while a writer holds its row. */
+/** SQL: removes the old rows of a chain, and stores the hash of the newest removed row with the resource. Removes nothing while a writer holds the resource's row. */
 function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
   const [resource, chain] = [sql.table(kind), sql`resource_kind = ${kind} and resource_id = ${id}::integer`]
   return sql`
@@ -104,7 +104,7 @@ function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
     select from gone`
 }
 
-/** SQL: a foreign key refuses the removal of a definition that a writer refers to meanwhile. */
+/** SQL: removes unused definitions. If a writer refers to one at the same time, a foreign key prevents its removal. */
 const UNUSED_DEFINITIONS = sql`
   delete from tool_definition where hash in (
     select hash from tool_definition d
@@ -113,7 +113,7 @@ const UNUSED_DEFINITIONS = sql`
       and not exists (select from proposal p where p.definition_hash = d.hash)
     limit ${sql.lit(ROWS_AT_ONCE)} for update skip locked) returning true`
 
-/** Repeats a step that changes at most `ROWS_AT_ONCE` rows until nothing is left. Returns the number of rows. */
+/** Repeats a step of at most `ROWS_AT_ONCE` rows until no rows are left. Returns the number of rows changed. */
 async function steps(db: Kysely<Tables>, query: RawBuilder<unknown>): Promise<number> {
   let rows = 0
   for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE; rows += count) count = (await step(db, query)).length
@@ -123,7 +123,7 @@ async function steps(db: Kysely<Tables>, query: RawBuilder<unknown>): Promise<nu
 async function step<Row>(db: Kysely<Tables>, query: RawBuilder<Row>): Promise<Row[]> {
   return await db.transaction().execute(async trx => {
     await limitStatements(trx, STATEMENT_TIMEOUT_MS)
-    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // for indices by time
+    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // allows the use of indexes by time
     return (await query.execute(trx)).rows
   })
 }

@@ -14,7 +14,7 @@ import type {
   VersionedResource,
 } from './resource.js'
 
-/** The answer to a read. `notes` says what an earlier version leaves out. */
+/** The answer to a read. `notes` lists the parts of an earlier version that cannot be shown. */
 interface Shown {
   snapshot: string
   version: number
@@ -22,13 +22,13 @@ interface Shown {
 }
 
 /**
- * Answers an earlier version to a caller whose right to it is checked. Related records are shown as they are now, if the caller may see
- * them. Throws `ResourceNotFound`, `VersionNotFound`, `VersionGone`, `SnapshotTooLarge`.
+ * Answers with an earlier version. The caller's right to it was already checked. Related records are shown as they are now, if the caller can
+ * see them. Throws `ResourceNotFound`, `VersionNotFound`, `VersionGone`, `SnapshotTooLarge`.
  */
 export async function answerPast<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
   id: number,
-  version = 0, // not a version
+  version = 0, // no version has this number
 ): Promise<Shown> {
   const viewer = viewerParameters(request.caller)
   return await inOneSnapshot(database, async trx => {
@@ -51,7 +51,7 @@ export async function readState<T extends ResourceTypes>(
   return row.state
 }
 
-/** Runs work in one database snapshot, so that all that it reads is of the same moment. */
+/** Runs work in one database snapshot, so that all its reads see the same moment. */
 export async function inOneSnapshot<Result>(
   { db }: Pick<Database, 'db'>,
   work: (trx: Transaction<Tables>) => Promise<Result>,
@@ -62,8 +62,8 @@ export async function inOneSnapshot<Result>(
 const NOUN = { persona: 'agent', tool: 'tool' } as const
 
 /**
- * Reads the values that fields had in an earlier version, where they changed since: the old value in the first of these audit rows. Throws
- * `Refused`.
+ * The values in an earlier version of all fields that have changed since. Each is the old value in the first later audit row that changes the
+ * field. Throws `Refused`.
  */
 export async function readPast(
   db: Kysely<Tables>,
@@ -98,10 +98,10 @@ export async function readPast(
   const values: PastValues = Object.fromEntries(changes.map(({ key, from }) => [key, from]))
   if (values.removed !== undefined)
     throw new VersionGone('deleted', `The ${name} of that time was deleted; another one has its id now.`)
-  // Every existing resource has a name. A tool without one was removed at that time and created again later.
+  // Every resource has a name. If it is empty, the tool had been removed by then and was created again later.
   if (values.deleted === true || values.name === '')
     throw new Refused('VERSION_NOT_FOUND', `There was no ${name} then: it had been deleted, and came back later.`)
-  // After the values, so that a value which was pruned meanwhile is noticed.
+  // Read after the values, to detect values that were pruned meanwhile.
   const pruned = since.where('a.difference', 'is', null).select(({ fn }) => fn.max('a.version_after').as('to'))
   const { to } = await pruned.executeTakeFirstOrThrow()
   if (to === null) return values
@@ -109,7 +109,7 @@ export async function readPast(
   throw new VersionGone('pruned', message)
 }
 
-/** The decision of a restoration. `left`: the fields that it leaves out, each in words. Throws `Forbidden` under strict handling. */
+/** The decision of a restoration. `left` describes the fields that it cannot restore. Throws `Forbidden` under strict handling. */
 export function restored<D extends Decision, Left extends ReadonlyMap<string, string>>(
   decision: D,
   { fields: { version }, strict }: RestoreRequest,
@@ -120,7 +120,7 @@ export function restored<D extends Decision, Left extends ReadonlyMap<string, st
   return { ...decision, left, command: `restore --version ${version}` }
 }
 
-/** An error of a restoration: faults are at `version`, the only field of the body, and their messages have the places in that version. */
+/** Converts an error of a restoration. Faults are reported at `version`, the body's only field, and their messages name the places within that version. */
 export function inVersion(error: unknown): unknown {
   if (!(error instanceof InvalidRequest)) return error
   const faults = error.faults.map(({ loc: [, ...place], ...rest }) => ({

@@ -9,83 +9,83 @@ import type { Actor, AuditEntry, Change } from './audit.js'
 import type { RequestKey } from './idempotency.js'
 import type { Precondition } from './tag.js'
 
-/* The interface between the engine and a kind of resource: its state, request, decision and statements. */
+/* The interface between the engine and a kind of resource. */
 
-/** A change of a field by someone other than the caller in the last fifteen minutes. */
+/** A change of a field in the last fifteen minutes by someone other than the caller. */
 export interface RecentChange {
   field: string
   by: string
   age_s: number
 }
 
-/** An agent or a tool as one statement read it. */
+/** An agent or a tool as read by one statement. */
 export interface VersionedState {
   id: number
-  /** Empty only in a new row that has no version yet. */
+  /** Empty only in a new row without a version. */
   name: string
   version: number
   recent: RecentChange[]
 }
 
-/** The changes of an allowed request. Each kind of resource adds what its statements and warnings need. */
+/** The changes of an allowed request. Each kind of resource adds the data that its statements and warnings need. */
 export interface Decision {
   changes: Change[]
-  /** The record after the change, as answers show it. */
+  /** The record after the change, in the form that answers show. */
   after: VersionedState
-  /** The hash of a tool's definition that is replaced or removed. The audit row keeps it stored. */
+  /** The hash of the tool's definition that is replaced or removed. The audit row keeps the definition stored. */
   replaced?: string | null
-  /** The command for the audit row, instead of the actor's. */
+  /** The command for the audit row. It replaces the actor's command. */
   command?: string
 }
 
-/** Runs work when there is room for it, per key and in total. Throws `RateLimited`, or `WaitedInVain` if the wait is too long. */
+/** Runs work within a limit of concurrent work for each key and in total. Throws `RateLimited`, or `WaitedInVain` after waiting too long. */
 export type Bounded = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>
 
 export interface OperationOptions {
   database: Database
-  /** The most bytes of definitions in one answer. */
+  /** The size limit for all definitions in one answer. */
   snapshotBytesMax: number
-  /** True if every update must carry a precondition. */
+  /** True if every update must have a precondition. */
   requireIfMatch: boolean
-  /** What only administrators change without a proposal. */
+  /** The resources that only administrators can change without a proposal. */
   requireApproval: 'none' | 'tools' | 'all'
   propose: Propose
 }
 
-/** Stores an update as a proposal, which is the answer's snapshot. */
+/** Stores an update as a proposal and returns the proposal as the snapshot. */
 export type Propose = <T extends ResourceTypes>(job: Job<T>, message: string) => Promise<Stored<T>>
 
 export interface ReadRequest extends Pick<OperationOptions, 'snapshotBytesMax'> {
   caller: Caller
 }
 
-/** One authenticated request to store something. Each kind adds what its decision needs. */
+/** An authenticated request that stores something. Each kind of resource adds the data that its decision needs. */
 export interface UpdateRequest extends ReadRequest {
   kind: ResourceKind
   id: number
-  /** Authenticates the caller again and reads the resource of the lookup. Throws a refusal. */
+  /** Authenticates the caller again and reads the lookup's resource. Throws a refusal. */
   readNow(executor: Executor, lookup: Lookup): Promise<CallerNow>
   actor: Actor
-  /** What the request asks for. A request without fields is a read. */
+  /** The requested values. A request without fields is a read. */
   fields: object
   precondition: Precondition
   ifNoneMatch: Precondition
-  /** True if every update must carry a precondition. A token may require it too. */
+  /** True if every update must have a precondition. A token may require one too. */
   preconditionRequired: boolean
-  /** What only administrators change directly; `none` for proposals and approvals. */
+  /** The resources that only administrators can change directly; `none` for proposals and approvals. */
   requireApproval: OperationOptions['requireApproval']
   dryRun: boolean
-  /** True if the update is only proposed: the rights to edit are checked at its approval. */
+  /** True if the update is only proposed. The right to edit is then checked when it is approved. */
   proposes?: boolean
-  /** True if unknown fields, and fields that would stay, are refused. */
+  /** True if unknown fields, and fields that would not be restored, are refused. */
   strict: boolean
-  /** True if the caller wants no snapshot. */
+  /** True if the answer needs no snapshot. */
   minimal: boolean
-  /** Null without an `Idempotency-Key`. */
+  /** Null if the request has no `Idempotency-Key`. */
   key: RequestKey | null
 }
 
-/** A request to make a new version with the content of an earlier one. */
+/** A request to create a new version with the content of an earlier one. */
 export interface RestoreRequest extends UpdateRequest {
   fields: { version: number }
 }
@@ -96,26 +96,26 @@ export interface ResourceTypes {
   Decision: Decision
 }
 
-/** A kind of resource: how it is read, decided, stored and shown. */
+/** How one kind of resource is read, decided, stored and shown. */
 export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
-  /** The noun for its requests in messages. */
+  /** The noun for this request in messages. */
   readonly act: 'update' | 'creation' | 'deletion' | 'restoration'
-  /** The columns of a new row of this owner; null if the operator owns it. */
+  /** The columns of a new row with this owner; the operator's rows have none. */
   newRow(owner: string | null): Readonly<Record<string, unknown>>
-  /** Read the state as the caller sees it, together with the caller, and as a viewer sees it. */
+  /** `lookup` reads the state together with the caller; `read` reads it as a viewer sees it. */
   readonly reads: {
     lookup: NonNullable<RoutePolicy['lookup']>
     read: Statement<ViewerParameters & { id: number }, { state: T['State'] }>
   }
   isVisible(state: T['State'], caller: Caller): boolean
-  /** True if the request can be decided and stored without a transaction: it changes at most columns of the resource's own row. */
+  /** True if the request needs no transaction, because it changes only columns of the resource's own row. */
   isAlone(state: T['State'], request: T['Request']): boolean
-  /** Reads what the request newly refers to, with one statement if there is any, and decides. Throws domain errors. */
+  /** Decides on the request, after reading newly referenced records with at most one statement. Throws domain errors. */
   decide(db: Kysely<Tables>, state: T['State'], request: T['Request']): Promise<T['Decision']>
   /**
-   * Stores the decision and its audit row if the row is not locked and version and rights are those of the decision. Returns the new
-   * version. Unless the decision is alone, the executor is a transaction.
+   * Stores the decision and its audit row, unless the row is locked or its version or the rights have changed. Returns the new version. `db`
+   * must be a transaction unless `isAlone` returned true.
    */
   write(
     db: Kysely<Tables>,
@@ -124,7 +124,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     viewer: ViewerParameters,
     entry: AuditEntry,
   ): Promise<number | undefined>
-  /** Renders a state; `isRead`: with the fields that only reads have. Throws `SnapshotTooLarge` if its definitions exceed `bytesMax`. */
+  /** Renders a state. `isRead`: includes the fields that only reads have. Throws `SnapshotTooLarge` if the definitions exceed `bytesMax`. */
   render(
     db: Kysely<Tables>,
     state: T['State'] | T['Decision']['after'],
@@ -132,8 +132,8 @@ export interface VersionedResource<T extends ResourceTypes> {
     isRead?: boolean,
   ): Promise<string>
   /**
-   * The state as it was when these fields had these values, as audit rows have them, limited to what the viewer may see now. `notes` says
-   * what is left out. Throws `VersionGone`.
+   * The state with earlier values of these fields, taken from audit rows, limited to the parts that the viewer can see now. `notes` lists the
+   * omitted parts. Throws `VersionGone`.
    */
   past(
     db: Kysely<Tables>,
@@ -141,16 +141,16 @@ export interface VersionedResource<T extends ResourceTypes> {
     values: PastValues,
     viewer: ViewerParameters,
   ): Promise<{ state: T['State']; notes: string[] }>
-  /** Requires the right to earlier versions. Throws the refusal. */
+  /** Checks the right to read earlier versions. Throws a refusal. */
   requireVersions(state: T['State'], caller: Caller): void
-  /** The changes to show of rows of its history. */
+  /** The changes that the history shows for these rows. */
   changesOf(
     db: Kysely<Tables>,
     state: T['State'],
     rows: readonly ChangedRow[],
     viewer: ViewerParameters,
   ): Promise<ShownChange[][]>
-  /** The users and groups that a change takes the sight of the resource from; null if none. */
+  /** The users and groups that can no longer see the resource after a change; null if there are none. */
   takenFrom?(state: T['State'], after: T['Decision']['after']): object | null
 }
 
@@ -160,21 +160,21 @@ export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['R
   request: Request
 }
 
-/** The part of an audit row from which its changes are shown. `difference` is null if it was pruned. */
+/** The data of an audit row that its changes are made from. `difference` is null if it was pruned. */
 export interface ChangedRow {
   version: number
   version_before: number
   difference: Record<string, { from: unknown; to: unknown }> | null
 }
 
-/** Stands for a long value. `bytes` is null if the value is no longer kept. `href` is relative to the address of the history. */
+/** Replaces a long value. `bytes` is null if the value is no longer stored. `href` is relative to the history's address. */
 export interface Shortened {
   digest: string
   bytes: number | null
   href: string
 }
 
-/** One change as the history shows it. A shortened side is only in `shortened`, so that no stored value can look like one. */
+/** A change in the form that the history shows. A shortened value is only in `shortened`, so that it cannot be confused with a stored value. */
 export interface ShownChange {
   field: string
   from?: unknown
@@ -182,17 +182,17 @@ export interface ShownChange {
   shortened?: { from?: Shortened; to?: Shortened }
 }
 
-/** The old value of each field that changed since an earlier version. */
+/** The old values of the fields that have changed since an earlier version. */
 export type PastValues = Readonly<Record<string, unknown>>
 
 export interface Stored<T extends ResourceTypes> {
-  /** Null if none is wanted. */
+  /** Null if the request needs none. */
   snapshot: string | null
   id: number
   version: number
-  /** Null for the repetition of a stored request. */
+  /** Null if the request repeats a stored one. */
   decision: T['Decision'] | null
   overwritten: RecentChange[]
-  /** The update is only proposed: the proposal's address and tag. */
+  /** The address and tag of the proposal, if the update is only proposed. */
   proposal?: { location: string; tag: string }
 }

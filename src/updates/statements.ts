@@ -17,7 +17,7 @@ interface Versioned extends VersionedTable {
 }
 type VersionedRow = ReturnType<typeof columnsOf<Versioned>>
 
-/** SQL: the row `alias` as `VersionedState` JSON, as the user sees it, plus the given members. */
+/** SQL: the row `alias` as `VersionedState` JSON, as the user sees it, with the given members added. */
 export function versionedState<State extends VersionedState>(
   kind: ResourceKind,
   alias: string,
@@ -34,10 +34,7 @@ export function versionedState<State extends VersionedState>(
   return jsonObjectFrom(queries().selectNoFrom(columns)).$castTo<State>()
 }
 
-/**
- * The statements of the query that reads an agent or a tool as its state: for the routes of one of them, in the same statement as the caller;
- * and for a viewer.
- */
+/** The statements that read the state of an agent or a tool. One is for routes and reads the caller too; the other reads it as a viewer sees it. */
 export function readsOf<State>(
   kind: ResourceKind,
   query: (viewer: Viewer, id: Expression<number>) => StateQuery<State>,
@@ -52,22 +49,22 @@ export function readsOf<State>(
 
 type StateQuery<State> = Expression<{ state: State }> & OperationNodeSource
 
-/** SQL: a column as states and audit rows have it. A timestamp is UTC text with microseconds. */
+/** SQL: a column in the form of states and audit rows. A timestamp is UTC text with microseconds. */
 export function columnValue(column: Expression<unknown>, type: SqlType): Expression<unknown> {
-  return type === 'timestamptz' ? instant(column as Expression<string>) : column // the type of the other columns stays
+  return type === 'timestamptz' ? instant(column as Expression<string>) : column // other columns keep their type
 }
 
-/** The columns that every write sets on the row `alias` in addition to its content. */
+/** The columns other than content that every write sets on the row `alias`. */
 export function nextVersion(alias: string, param: Param<AuditEntry & { field_versions: string }>) {
   const row = columnsOf<Versioned>(alias)
   return {
     version: eb(row('version'), '+', lit(1)),
-    field_versions: eb(row('field_versions'), '||', param('field_versions') as Expression<never>).$castTo<string>(), // both are JSON
+    field_versions: eb(row('field_versions'), '||', param('field_versions') as Expression<never>).$castTo<string>(), // both sides are JSON
     audit_head: nextHash(param, row('audit_head')),
   }
 }
 
-/** SQL: for each column, the new value if the JSON has one, else the old value. One SQL text fits every set of changes. */
+/** SQL: for each column, the new value if the JSON contains one, otherwise the old value. The same SQL text serves every set of changes. */
 export function changedColumns<Column extends string>(
   alias: string,
   columns: readonly (readonly [Column, AnyColumnField])[],
@@ -80,10 +77,10 @@ export function changedColumns<Column extends string>(
     const value = cast<never>(given, type)
     return [name, choose().when(changed, '?', key).then(value).else(own(name)).end()]
   })
-  return Object.fromEntries(values) // one value per column of the table of fields
+  return Object.fromEntries(values) // the table of fields has each column once
 }
 
-/** The parameters of `changedColumns` and `nextVersion`, as JSON texts, and those that every write has. */
+/** The parameters of `changedColumns` and `nextVersion` as JSON texts, and those common to all writes. */
 export function writeParameters(
   columns: readonly (readonly [string, AnyColumnField])[],
   { id, name, version }: VersionedState,
@@ -93,7 +90,7 @@ export function writeParameters(
 ) {
   const ofColumns = changes.filter(({ field }) => columns.some(([column]) => column === field))
   const changed_columns = JSON.stringify(Object.fromEntries(ofColumns.map(({ field, to }) => [field, to])))
-  const versions = name === '' ? [] : changes.map(({ field }) => [field, version + 1]) // none for a creation
+  const versions = name === '' ? [] : changes.map(({ field }) => [field, version + 1]) // a creation sets none
   return {
     id,
     version,
@@ -105,8 +102,8 @@ export function writeParameters(
 }
 
 /**
- * SQL: the fields that someone other than the user changed in the last fifteen minutes, as JSON. `offset 0` makes the planner look up each
- * change by its version: without it, it reads the whole history of the resource.
+ * SQL: the fields that someone other than the user has changed in the last fifteen minutes, as JSON. `offset 0` makes the planner look up each
+ * change by its version. Without it, the planner reads the whole history of the resource.
  */
 function recentChanges(kind: ResourceKind, row: VersionedRow, user: Expression<string>): Expression<RecentChange[]> {
   const version = cast<number>(on<{ last_change: { value: string } }>().ref('last_change.value'), 'integer')

@@ -11,7 +11,7 @@ import type { Job, ResourceTypes, Stored } from './resource.js'
 
 const NOT_REACHED = ['database_unreachable', `The database cannot be reached. ${TRY_AGAIN}`] as const
 
-/** The reason and the sentence for a kind of database error; the others are faults of this program. */
+/** The reason and the message for a kind of database error. Kinds without an entry are faults of this program. */
 const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason, sentence: string] } = {
   connection_lost: NOT_REACHED,
   cached_plan: NOT_REACHED,
@@ -28,8 +28,8 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
 }
 
 /**
- * Translates a database failure into what the client may conclude from it, without the database's own text; undefined for other errors.
- * With any error but `CommitUnknown` the transaction was not applied. After a first write, a later error must not be passed through.
+ * Translates a database error into an answer without the database's text; undefined for other errors. The transaction was not applied unless the
+ * error is `CommitUnknown`. Do not pass errors that follow the first write.
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
   if (error instanceof WaitedInVain) {
@@ -41,7 +41,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
   return new Unavailable(...answer, error instanceof CommitUnknown ? 'unknown' : 'not_applied', { cause: error })
 }
 
-/** Finds out whether a write was applied, and answers it if it was. Throws `Unavailable` otherwise. */
+/** Finds out whether a write was applied, and returns its answer if so. Otherwise throws `Unavailable`. */
 export async function settle<T extends ResourceTypes>(
   job: Job<T>,
   doubt: CommitUnknown,
@@ -54,14 +54,14 @@ export async function settle<T extends ResourceTypes>(
   throw new Unavailable('database_unreachable', message, 'unknown', { cause: doubt })
 }
 
-/** The query that returns a row if exactly this audit row was stored: no other request has its id. */
+/** The query that returns a row if exactly this audit row was stored. Request ids are unique. */
 function auditRow({ resource_kind: kind, resource_id, version_after, request_id }: AuditEntry) {
   const rows = queries().selectFrom('audit').select('version_after').where('resource_kind', '=', kind)
   const ofResource = rows.where('resource_id', '=', resource_id).where('version_after', '=', version_after)
   return ofResource.where('request_id', '=', request_id).compile()
 }
 
-/** How to repeat a request whose outcome is not known, by what it carried. */
+/** How to repeat a request with an unknown outcome. It depends on the headers of the request. */
 function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { key, precondition } }: Job<T>): string {
   if (key !== null) return 'Repeat it with the same Idempotency-Key: it is applied once.'
   if (act === 'creation')

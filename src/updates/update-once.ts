@@ -7,9 +7,9 @@ import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.j
 import { unavailableFor } from './unavailable.js'
 
 /**
- * Stores what a request asks for as `store` does, or answers the repetition of a stored request. `state` was read with the authentication;
- * a hidden resource is answered like one that does not exist, before any statement could tell them apart by its time. Throws
- * `InvalidRequest` if the key belongs to a different request.
+ * Stores the changes of a request as `store` does, or answers a repeated request. `state` was read with the authentication. A hidden resource is
+ * answered like a missing one before any other statement runs, so that timing does not reveal it. Throws `InvalidRequest` if the key belongs to
+ * a different request.
  */
 export async function updateOnce<T extends ResourceTypes>(
   database: Database,
@@ -26,13 +26,13 @@ export async function updateOnce<T extends ResourceTypes>(
   try {
     return await store(job, state)
   } catch (error) {
-    // Another request with this key was stored meanwhile.
+    // Meanwhile, another request with this key was stored.
     if (error instanceof Repeated) return await repeated(job, error.first)
     throw error
   }
 }
 
-/** Answers the record as it is, with the version of the first answer. Throws `VersionGone` if the caller does not see it any more. */
+/** Answers with the current record and the version of the first answer. Throws `VersionGone` if the caller can no longer see it. */
 async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer): Promise<Stored<T>> {
   const { resource, request, database } = job
   const { kind, act } = resource

@@ -6,19 +6,19 @@ import { DEFINITION_LIMITS, type FaultRule } from './rules.js'
 const RELATIVE = 'http://relative.invalid/'
 const RELATIVE_HOST = 'relative.invalid'
 const VARIABLE = /\{([^{}]*)\}/g
-/** Characters that URL parsers drop or read as others. */
+/** Characters that URL parsers drop or replace. */
 const UNCLEAR = /[\0- \x7f\\]/
-/** User info of an absolute address or of one that begins with two slashes, also where the rest cannot be parsed. */
+/** User info in an absolute address or one that begins with two slashes, even if the rest cannot be parsed. */
 const USER_INFO = /^(?:[a-z][\w+.-]*:[/\\]*|[/\\]{2,})[^/\\?#]*@/i
-/** The most addresses of one server. */
+/** The maximum number of addresses of one server. */
 const ADDRESSES_MAX = 256
 const ABSOLUTE = /^https?:\/\/[^\0- \x7f\\/]/i
 const ORDINARY_PATH = /^\/[\w.~$:{}()*,;=@%!'&+-]+(?:\/|$)/
-/** API keys of known vendors, as a path segment or inside one. Placeholders have no digits. */
+/** API keys of known vendors, as a path segment or within one. Keys in placeholders have no digits. */
 const SECRET = /(?<![^/?#&;=:])(?:sk-|ghp_|xoxb-|AKIA|AIza)(?=[\w-]*\d)[\w-]{6,}/
 
 const METADATA_NAMES = ['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']
-/** Link-local networks and the metadata addresses of Alibaba, Azure, Oracle, Amazon and Google, also where IPv6 holds them. */
+/** Link-local networks, and the metadata addresses of Alibaba, Azure, Oracle, Amazon and Google, in all their IPv6 forms too. */
 const METADATA = new BlockList()
 for (const [address, bits, words] of [
   ['169.254.0.0', 16, 'a9fe:0'],
@@ -31,7 +31,7 @@ for (const [address, bits, words] of [
     METADATA.addSubnet(prefix + words, 96 + bits, 'ipv6')
   METADATA.addSubnet(`2002:${words}::`, 16 + bits, 'ipv6')
 }
-// The local NAT64 prefix holds IPv4 addresses in several ways.
+// Blocked as a whole, because the local NAT64 prefix can embed IPv4 addresses in several ways.
 for (const [address, bits] of [
   ['fe80::', 10],
   ['fd00:ec2::254', 128],
@@ -42,13 +42,13 @@ for (const [address, bits] of [
 
 export interface Address {
   readonly text: string
-  /** The first variable without a default; `text` has a stand-in for it. */
+  /** The first variable without a default. In `text`, a placeholder replaces it. */
   readonly unfilled?: string | undefined
 }
 
 /**
- * Checks the list of servers. Calls go to the first, whose addresses are returned if all can be used, that of its defaults first; the other
- * servers are not judged.
+ * Checks the list of servers. Only the first server is checked, because calls go to it. Returns its addresses if all are usable; the address
+ * with the default values comes first.
  */
 export function checkServers(servers: unknown, document: object, findings: Findings): readonly Address[] {
   const [server] = Array.isArray(servers) ? servers : []
@@ -66,7 +66,7 @@ function checkServer(server: Schema, findings: Findings): readonly Address[] {
   const addresses = addressesOf(server)
   const [address] = addresses
   const wrong = addresses.map(wrongWith).find(rule => rule !== undefined)
-  // The empty text is a relative address, like "/", the default of a document without servers.
+  // The empty text is a relative address like "/", which is the default if a document lists no servers.
   if (url === undefined || (typeof url === 'string' && /^\s+$/.test(url)))
     findings.fault('server_url_missing', server, ['url'])
   else if (typeof url !== 'string') findings.fault('string_type', server, ['url'])
@@ -82,13 +82,13 @@ function checkServer(server: Schema, findings: Findings): readonly Address[] {
 }
 
 /**
- * Returns the addresses of a server, one for each choice of values of its variables, that of the defaults first. Empty without a url, and
- * if they are too long or too many.
+ * The addresses of a server, one for each combination of its variables' values; the one with the defaults comes first. Empty if there is no URL,
+ * or if the addresses are too long or too many.
  */
 export function addressesOf(server: unknown): readonly Address[] {
   const { url, variables }: Schema = isObject(server) ? server : {}
   if (typeof url !== 'string' || url.length > DEFINITION_LIMITS.keyCharacters) return []
-  const parts = url.split(VARIABLE) // texts, with names of variables between them
+  const parts = url.split(VARIABLE) // texts and names of variables alternate
   let addresses: Address[] = [{ text: '' }]
   for (const [index, part] of parts.entries()) {
     const ends = index % 2 === 0 ? [{ text: part }] : valuesOf(variables, parts, index)
@@ -101,7 +101,7 @@ export function addressesOf(server: unknown): readonly Address[] {
   return addresses
 }
 
-/** Returns the default of a variable, or a stand-in that fits its place, and the other values. */
+/** The default of a variable (or a placeholder that fits its position), followed by its other values. */
 function valuesOf(variables: unknown, parts: readonly string[], index: number): Address[] {
   const name = parts[index] ?? ''
   const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
@@ -115,14 +115,14 @@ function valuesOf(variables: unknown, parts: readonly string[], index: number): 
   return [{ text, unfilled: name }, ...known]
 }
 
-/** Returns the address of the first server with the defaults of its variables, or as it is written if one has none. */
+/** The address of the first server, with the defaults of its variables. If one has no default, the address is returned unchanged. */
 export function serverOf(definition: unknown): string {
   const server: unknown = Object(Object(Object(definition).servers)[0])
   const { text = '', unfilled } = addressesOf(server)[0] ?? {}
   return unfilled === undefined ? text : String(Object(server).url)
 }
 
-/** Joins the address of a server and a path, with one slash between them. */
+/** Joins a server's address and a path with exactly one slash. */
 export function joined(address: string, path: string): string {
   return (path.startsWith('/') ? address.replace(/\/+$/, '') : address) + path
 }
@@ -139,13 +139,13 @@ function wrongWith({ text, unfilled }: Address): FaultRule | undefined {
   return url.host.includes('{') ? 'server_url_invalid.url' : undefined
 }
 
-/** Returns why calls cannot go to an absolute address given outside a definition; undefined for a good one. */
+/** Why calls cannot go to this absolute address from outside a definition; undefined if they can. */
 export function unusableServer(url: string): string | undefined {
   const rule = /^https?:\/\//i.test(url) ? wrongWith({ text: url }) : 'server_url_invalid.scheme'
   return rule && faultOf(rule, []).msg
 }
 
-/** True for an address or a path that has a secret, known by how it begins. */
+/** True if an address or a path contains a secret with a known prefix. */
 export function hasSecret(text: string): boolean {
   return SECRET.test(text)
 }
@@ -158,17 +158,17 @@ function isMetadata(hostname: string): boolean {
 }
 
 function parsed(url: string): URL | undefined {
-  // "http:host" is absolute unless it is resolved against an address with the same scheme, so it is parsed alone first.
+  // "http:host" is absolute, but relative to an address with the same scheme. So it is first parsed alone.
   return parsedUrl(url) ?? parsedUrl(url, RELATIVE)
 }
 
 /**
- * True if a path leads to another host than the address of the server. Clients join the two as texts, with one slash or with both
- * between them, or resolve the path as a link. URL parsers drop tabs and line breaks, and read back slashes as slashes.
+ * True if a path leads to a host other than the server's. Clients may concatenate the two with one or two slashes, or resolve the path as a
+ * link. URL parsers drop tabs and line breaks, and treat backslashes as slashes.
  */
 export function leadsAway(address: string, path: string): boolean {
   const end = path.slice(0, DEFINITION_LIMITS.keyCharacters).replace(VARIABLE, 'x')
-  // The usual case: an absolute address, and a path that begins with one slash.
+  // The common case: an absolute address and a path that begins with a single slash.
   if (ABSOLUTE.test(address) && (end === '/' || ORDINARY_PATH.test(end))) return false
   if (/^https?:\/\/[^/]*$/i.test(address) && !/^(?:[/?#]|$)/.test(end)) return true
   const own = parsed(address)
@@ -180,15 +180,15 @@ export function leadsAway(address: string, path: string): boolean {
   )
 }
 
-/** True for a host name that can exist. An address such as 0.0.0.2, parsed from a path segment "2", cannot. */
+/** True if the host can exist. An address such as 0.0.0.2, which a path segment "2" is parsed as, cannot. */
 function canBeHost(host: string | undefined): boolean {
   return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }
 
-/** Beyond as many addresses of a definition, servers count as they are written. */
+/** Above this number of addresses, variables in servers are not expanded. */
 const ORIGINS_READ_MAX = 10_000
 
-/** Returns the origins that a definition names: those of its servers, of its paths' and of its operations', as a reader may use any. */
+/** The origins that a definition names in its servers and in those of its paths and operations, because readers may use any of them. */
 export function originsOf(definition: unknown): Set<string> {
   const origins = new Set<string>()
   const references = new References(definition)
@@ -215,7 +215,7 @@ export function originsOf(definition: unknown): Set<string> {
   return origins
 }
 
-/** Returns the origin of an address; undefined where its host is unclear. */
+/** The origin of an address; undefined if its host is ambiguous. */
 function originOf({ text, unfilled }: Address): string | undefined {
   const at = unfilled !== undefined || UNCLEAR.test(text) ? undefined : parsed(text)
   return at?.host === RELATIVE_HOST ? 'a relative address' : at?.origin

@@ -8,11 +8,11 @@ import { SchemaWalk } from './schemas.js'
 import { Subtypes } from './subtypes.js'
 
 export interface CheckOptions {
-  /** The JSON path of the definition in the request; every `loc` starts with it. Default: `['body', 'definition']`. */
+  /** The JSON path of the definition in the request, which every `loc` begins with. Default: `['body', 'definition']`. */
   at?: Loc
-  /** Names of the tool's custom headers. A header supplies the parameter of its name; `Cookie` supplies all cookie parameters. */
+  /** Names of the tool's custom headers. A header supplies the parameter with the same name; `Cookie` supplies all cookie parameters. */
   headerNames?: readonly string[]
-  /** True if operations that are passed over are faults. */
+  /** True if omitted operations count as faults. */
   strict?: boolean
 }
 
@@ -22,7 +22,7 @@ export type DefinitionCheck =
 
 export interface Inspection {
   check: DefinitionCheck
-  /** Every readable operation, even if the check found faults elsewhere. */
+  /** Every operation that could be read, even if there are faults elsewhere. */
   operations: OperationInput[]
   readings?: Readings
 }
@@ -37,8 +37,8 @@ export interface Readings {
 export const DEFAULT_AT: Loc = ['body', 'definition']
 
 /**
- * Checks whether each operation of a parsed definition can become a function without losing anything. Returns the method records in
- * document order, or every fault. It never throws, fetches or changes the definition (DECISIONS section 12).
+ * Checks that each operation of a parsed definition can become a function without loss. Returns the method records in document order, or every
+ * fault. Never throws, fetches, or changes the definition (DECISIONS section 12).
  */
 export function checkDefinition(definition: unknown, options: CheckOptions = {}): DefinitionCheck {
   return inspection(definition, options).check
@@ -91,9 +91,9 @@ function checkParts(definition: Schema, findings: Findings, { headerNames = [], 
 }
 
 /**
- * Visits every value of a definition before the rules run. Returns the limit of levels or values that it exceeds. Reports what cannot be
- * stored: NUL, lone surrogates, numbers beyond a double, keys that change a prototype or are too long. A value shared by YAML aliases
- * counts at each place.
+ * Visits every value of a definition before the rules run. Returns the limit that it exceeds, if any. Reports values that cannot be stored: NUL,
+ * lone surrogates, numbers that exceed a double, and keys that are too long or change a prototype. A value shared through YAML aliases counts
+ * each time.
  */
 function walkAll(document: object, findings: Findings): 'definition_too_deep' | 'definition_too_large' | undefined {
   let values = 1

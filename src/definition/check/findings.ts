@@ -3,19 +3,19 @@ import { DEFINITION_LIMITS, FAULTS, type FaultRule, typeOf, WARNINGS, type Warni
 /** A path to a value: keys and indexes from the root inwards. */
 export type Loc = (string | number)[]
 
-/** What is wrong with a definition. Faults of requests have the same shape. */
+/** A fault in a definition. Faults of requests have the same form. */
 export interface Fault {
   loc: Loc
   msg: string
   type: string
 }
 
-/** A warning: something that is accepted, and lost. */
+/** A warning about a part that is accepted but has no effect. */
 export interface Finding extends Fault {
   severity: 'warning'
 }
 
-/** A finding before its place is known. `tail` leads from its holder, an object or list of the document, to the place. */
+/** A finding whose place is not yet known. `tail` is the path from its holder, an object or list of the document. */
 interface Found {
   readonly kind: 'faults' | 'warnings'
   readonly rule: FaultRule | WarningRule
@@ -24,22 +24,22 @@ interface Found {
 }
 
 const QUOTED_CHARACTERS = 100
-/** The most faults, and the most warnings, that are kept. Further ones are only counted. */
+/** The maximum number of faults, and of warnings, that are kept. Further ones are only counted. */
 const MOST_KEPT = 20_000
 
-/** Formats a text of the document for a message: quoted, cut at 100 characters, control characters escaped. */
+/** Formats text from the document for a message: quoted, cut at 100 characters, with control characters escaped. */
 export function quote(text: string): string {
   const shown = JSON.stringify(text.slice(0, QUOTED_CHARACTERS))
   return text.length > QUOTED_CHARACTERS ? `${shown}...` : shown
 }
 
-/** Formats any value of the document for a message. `String(value)` could throw: the value may be `{"toString": 1}`. */
+/** Formats any value from the document for a message. `String(value)` could throw, for example for `{"toString": 1}`. */
 function show(value: unknown): string {
   if (typeof value === 'string') return quote(value)
   return typeof value === 'object' && value !== null ? (Array.isArray(value) ? 'a list' : 'an object') : String(value)
 }
 
-/** Collects findings by their holders. Their places are looked for once, at the end, which also brings them into document order. */
+/** Collects findings by the objects that hold them. Their places are determined once at the end, which also sorts them in document order. */
 export class Findings {
   readonly counts = { faults: 0, warnings: 0 }
   private readonly byHolder = new Map<object, Found[]>()
@@ -59,7 +59,7 @@ export class Findings {
     else known.push(found)
   }
 
-  /** Returns the findings in document order, with places that begin with `at`. Of many, the last one gives the number left out. */
+  /** The findings in document order, with places that begin with `at`. If there are too many, the last one states the number omitted. */
   located(document: unknown, at: Loc): { faults: Fault[]; warnings: Finding[] } {
     const located: { faults: Fault[]; warnings: Fault[] } = { faults: [], warnings: [] }
     locate(document, [...at], this.byHolder, (path, { kind, rule, tail, values }) => {
@@ -87,7 +87,7 @@ export function faultOf(rule: FaultRule | WarningRule, loc: Loc, values: readonl
   return { loc, msg, type: typeOf(rule) }
 }
 
-/** Visits the values of `wanted` in document order, and the entries of a value in the order of its keys. Entries about missing keys come first. */
+/** Visits the values of `wanted` in document order, and the entries of each value in the order of its keys. Entries about missing keys come first. */
 function locate<T extends { tail: Loc }>(
   node: unknown,
   path: Loc,
@@ -108,7 +108,7 @@ function locate<T extends { tail: Loc }>(
   }
 }
 
-/** Returns the path of each of these objects of a document. An object that occurs several times has its first path. */
+/** The path of each of these objects in a document. If an object occurs several times, its first path is used. */
 export function pathsOf(document: unknown, objects: Iterable<object>, at: Loc): Map<object, Loc> {
   const paths = new Map<object, Loc>()
   const wanted = new Map(Array.from(objects, object => [object, [{ tail: [], object }]]))

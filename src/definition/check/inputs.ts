@@ -4,45 +4,45 @@ import { isObject, type References, type Schema } from './references.js'
 import { DEFINITION_LIMITS, type WarningRule } from './rules.js'
 import type { SchemaWalk } from './schemas.js'
 
-/** Why no argument can carry a body or a parameter: a rule, with the values of its sentence. */
+/** Why a body or a parameter cannot become an argument: a rule, and the values for its message. */
 type Lost = readonly [rule: WarningRule, ...values: unknown[]]
 
 export interface ParameterInput {
   readonly name: string
   readonly in: string
-  /** Place and name. Two parameters with the same key are the same parameter. */
+  /** The location and the name. Parameters with the same key are the same parameter. */
   readonly key: string
   readonly value: Schema
-  /** True if the model fills the parameter in. False if it cannot be sent, OpenAPI ignores it, or a custom header supplies it. */
+  /** True if the model supplies the parameter. False if it cannot be sent, OpenAPI ignores it, or a custom header supplies it. */
   readonly isArgument: boolean
   readonly lost?: Lost | undefined
-  /** The description next to the reference. From OpenAPI 3.1 on it overrides the parameter's own. */
+  /** The description next to the reference. It overrides the parameter's own since OpenAPI 3.1. */
   readonly description?: string
 }
 
 export interface BodyInput {
   readonly value: Schema
-  /** The chosen media type object; empty if the document gives none. */
+  /** The chosen media type object; empty if the document has none. */
   readonly media: Schema
   readonly mediaType: string
   readonly encoding?: Record<string, FieldEncoding>
   readonly description?: string
 }
 
-/** How a field of a form is sent, where that differs from OpenAPI's default (style `form`, exploded). */
+/** How a field of a form is encoded, if not as OpenAPI's default (style `form`, exploded). */
 export interface FieldEncoding {
   style?: string
   explode?: boolean
   allow_reserved?: boolean
-  /** The field is sent as a text of this type, such as JSON. */
+  /** Set if the field is sent as text of this media type, such as JSON. */
   content_type?: string
 }
 
 export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
-  /** True if an entry could not be read, so that parameters may be missing here. */
+  /** True if an entry could not be read, so parameters may be missing. */
   isBroken: boolean
-  /** Why the first parameter that no argument can carry is lost. */
+  /** The first parameter that cannot become an argument, and why. */
   lost?: Lost | undefined
 }
 
@@ -51,11 +51,11 @@ export const NO_PARAMETERS: ParameterList = { byKey: new Map(), isBroken: false 
 export const FORM = 'application/x-www-form-urlencoded'
 const LOCATIONS = new Set<unknown>(['query', 'header', 'path', 'cookie', 'querystring'])
 const STYLES = new Set('simple label matrix form spaceDelimited pipeDelimited deepObject cookie'.split(' '))
-/** OpenAPI ignores header parameters with these names: the media type, the security scheme and the caller's token set them. */
+/** Header parameters that OpenAPI ignores, because the media type, the security scheme and the caller's token set them. */
 const RESERVED_HEADERS = new Set(['header accept', 'header content-type', 'header authorization'])
 const MOST_PARTS = 100
 
-/** Checks and reads parameters and bodies. Each referenced object is read once. */
+/** Reads and checks parameters and bodies. Each referenced object is read once. */
 export class InputRules {
   private readonly lists = new Map<object, ParameterList>()
   private readonly parameters = new Map<object, ParameterInput | undefined>()
@@ -104,7 +104,7 @@ export class InputRules {
     return input && entry !== value ? { ...input, ...this.descriptionBeside(entry) } : input
   }
 
-  /** Returns the description next to a reference, which OpenAPI 3.0 ignores. */
+  /** The description next to a reference. OpenAPI 3.0 ignores it. */
   private descriptionBeside({ $ref, description }: Schema): { description?: string } {
     return $ref !== undefined && !this.is30 && typeof description === 'string' ? { description } : {}
   }
@@ -128,7 +128,7 @@ export class InputRules {
     return { name, in: at, key, value, isArgument, lost }
   }
 
-  /** True for a header or cookie parameter that the model does not fill in: OpenAPI ignores its name, or a custom header supplies it. */
+  /** True if the model does not supply this header or cookie parameter, because OpenAPI ignores its name or a custom header supplies it. */
   private isSupplied(location: string, key: string): boolean {
     if (location === 'cookie') return this.headerNames.has('cookie')
     return location === 'header' && (RESERVED_HEADERS.has(key) || this.headerNames.has(key.slice('header '.length)))
@@ -147,7 +147,7 @@ export class InputRules {
       ? this.references.end(requestBody)
       : this.references.chain(requestBody, 'request body', this.findings)?.at(-1)
     if (value === undefined) return undefined
-    // HTTP gives these bodies no meaning, so an optional one is left out and the operation stays.
+    // HTTP does not define these bodies, so an optional one is omitted and the operation is kept.
     const isOptional = isIgnored || ((verb === 'get' || verb === 'delete') && value.required !== true)
     if (isOptional && !this.asksFor(value)) return undefined
     if (!isIgnored && !this.bodies.has(value)) this.bodies.set(value, this.readContent(value))
@@ -159,7 +159,7 @@ export class InputRules {
     return body === undefined || 'lost' in body ? body : { ...body, ...this.descriptionBeside(requestBody) }
   }
 
-  /** True if some media type of a body has a schema with a field or another constraint. */
+  /** True if the schema of some media type requires or limits anything. */
   private asksFor({ content }: Schema): boolean {
     return Object.values(isObject(content) ? content : {}).some(each => {
       const schema = this.references.end(Object(each).schema) ?? {}
@@ -171,7 +171,7 @@ export class InputRules {
     })
   }
 
-  /** Chooses `application/json`, else the first JSON media type, else a form. Only the chosen one is checked. */
+  /** Chooses `application/json`, otherwise the first JSON media type, otherwise a form. Only the chosen media type is checked. */
   private readContent(body: Schema): BodyInput | { lost: Lost } | undefined {
     checkKeys('request body', body, this.findings)
     const { content = {} } = body
@@ -193,7 +193,7 @@ export class InputRules {
     return 'lost' in sent ? sent : { value: body, media, mediaType, ...sent }
   }
 
-  /** Checks a media type, which may be a reference in OpenAPI 3.2, and its schemas. */
+  /** Checks the schemas of a media type, which can be a reference in OpenAPI 3.2. */
   private readMedia(content: Schema, name: string): Schema | undefined {
     const held = content[name] ?? {}
     if (!isObject(held)) {
@@ -208,7 +208,7 @@ export class InputRules {
     return media
   }
 
-  /** Returns how the fields of a form are sent, by their names; or why an operation with this body is left out. */
+  /** The encodings of a form's fields by name, or the reason why operations with this body are omitted. */
   private formEncoding(media: Schema): { encoding: Record<string, FieldEncoding> } | { lost: Lost } {
     const encoding: Record<string, FieldEncoding> = {}
     for (const { type = 'object', properties } of this.partsOf(media.schema)) {
@@ -223,7 +223,7 @@ export class InputRules {
     return { encoding }
   }
 
-  /** Returns how one field is sent; undefined if its encoding cannot express its values. */
+  /** The encoding of one field; undefined if it cannot express the field's values. */
   private fieldEncoding(given: Schema, parts: readonly Schema[]): FieldEncoding | undefined {
     const { style = 'form', contentType, explode = style === 'form', allowReserved } = given
     const isStyled = ['style', 'explode', 'allowReserved'].some(key => given[key] !== undefined)
@@ -241,7 +241,7 @@ export class InputRules {
     }
   }
 
-  /** Returns a schema and those that describe the same value through references, `allOf`, `oneOf` and `anyOf`, up to a limit. */
+  /** A schema, and those that it combines through references, `allOf`, `oneOf` and `anyOf`, up to a limit. */
   private partsOf(schema: unknown): Schema[] {
     const parts = new Set<Schema>()
     const pending = [schema]

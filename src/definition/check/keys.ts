@@ -5,7 +5,7 @@ export const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean',
 const isFlag = (value: unknown) => typeof value === 'boolean'
 const isText = (value: unknown) => typeof value === 'string'
 
-/** The forms of values. A value of another form is ignored; `null` counts as absent. */
+/** The forms of values. Values of another form are ignored, and `null` counts as absent. */
 const FORMS = {
   any: ['', () => true],
   text: ['a text', isText],
@@ -27,10 +27,10 @@ const FORMS = {
 } as const satisfies Record<string, readonly [words: string, fits: (value: unknown) => boolean]>
 
 type Form = keyof typeof FORMS
-/** The parts of a definition where a function's input is read. */
+/** The parts of a definition that determine a function's input. */
 type Part = 'operation' | 'parameter' | 'request body' | 'media type' | 'schema'
 
-/** The keys of each part that OpenAPI 3.0 to 3.2 or JSON Schema 2020-12 defines, with their forms. */
+/** The keys that OpenAPI 3.0 to 3.2 or JSON Schema 2020-12 defines for each part, with the forms of their values. */
 export const KEYS: Record<Part, ReadonlyMap<string, Form>> = {
   operation: keysOf({
     any: 'tags summary description externalDocs operationId parameters requestBody responses callbacks security servers',
@@ -65,16 +65,16 @@ export const KEYS: Record<Part, ReadonlyMap<string, Form>> = {
 }
 
 function keysOf(byForm: Partial<Record<Form, string>>): Map<string, Form> {
-  const entries = Object.entries(byForm) as [Form, string][] // the keys of a record of forms
+  const entries = Object.entries(byForm) as [Form, string][] // the keys of the record are forms
   return new Map(entries.flatMap(([form, keys]) => keys.split(/\s+/).map(key => [key, form])))
 }
 
-/** True if a value has the form of its key. */
+/** True if a value has this form. */
 export function fits(form: Form, value: unknown): boolean {
   return FORMS[form][1](value)
 }
 
-/** Warns of the keys of one object that OpenAPI does not define, and of values in a form that nothing reads. */
+/** Warns about keys that OpenAPI does not define, and about values in a form that is ignored. */
 export function checkKeys(part: Part, value: Schema, findings: Findings): void {
   const known = KEYS[part]
   for (const key in value) {

@@ -9,7 +9,7 @@ export interface MethodRecord {
   name: string
   summary: string
   path: string
-  /** As written, so it may be in capitals. */
+  /** The method as written, possibly in capitals. */
   method: string
   spec: Schema
 }
@@ -17,19 +17,19 @@ export interface MethodRecord {
 export interface OperationInput {
   readonly record: MethodRecord
   readonly body: BodyInput | undefined
-  /** The parameters of the path; those of the operation replace the ones with the same name and place. */
+  /** The parameters of the path. Those of the operation replace the ones with the same name and location. */
   readonly shared: ParameterList
   readonly own: ParameterList
   readonly template: PathTemplate | undefined
 }
 
-/** The names that may declare each placeholder of a path. */
+/** The names under which a parameter may declare each placeholder of a path. */
 type PathTemplate = ReadonlyMap<string, readonly string[]>
 
 interface PathUse {
   readonly path: string
   readonly item: Schema
-  /** Undefined if the path itself has a fault. */
+  /** Undefined if the path has a fault. */
   readonly template: PathTemplate | undefined
   readonly shared: ParameterList
 }
@@ -38,12 +38,12 @@ const TOOL_METHODS = new Set(['get', 'put', 'post', 'patch', 'delete'])
 const OTHER_METHODS = new Set(['head', 'options', 'trace', 'query', 'additionaloperations'])
 const ITEM_KEYS = new Set(['parameters', 'summary', 'description', '$ref'])
 
-/** Checks paths and operations (DECISIONS section 12). A fault inside a component is reported once, however many operations use it. */
+/** Checks paths and operations (DECISIONS section 12). A fault in a component is reported once, even if several operations use it. */
 export class OperationRules {
   readonly operations: OperationInput[] = []
   private operationCount = 0
   private readonly ids = new Map<string, { operation: Schema; item: Schema }>()
-  /** Operations and path items, which several paths may share. */
+  /** Operations and path items already visited. Several paths may share them. */
   private readonly seen = new Set<object>()
 
   constructor(
@@ -81,7 +81,7 @@ export class OperationRules {
     const shared = holder && methods.size > 0 ? this.inputs.readList(holder) : NO_PARAMETERS
     if (template && holder) this.warnUnused(shared, template, holder)
     for (const [method, layer] of methods) {
-      // Every method counts, also one that has a fault, so that a shared path item stays within the limit.
+      // Methods with faults count too, so that a shared path item cannot exceed the limit.
       if (++this.operationCount > DEFINITION_LIMITS.operations) return
       this.checkOperation({ path, item, template, shared }, layer, method)
     }
@@ -105,7 +105,7 @@ export class OperationRules {
     return this.seen.size < this.seen.add(part).size
   }
 
-  /** Reports the keys of a path item that become no function. */
+  /** Reports the keys of a path item that do not become functions. */
   private checkItemKeys(item: Schema): void {
     for (const key of Object.keys(item)) {
       if (isToolMethod(key) || ITEM_KEYS.has(key) || key.startsWith('x-')) continue
@@ -160,12 +160,12 @@ export class OperationRules {
     else if (typeof summary !== 'string') this.findings.fault('string_type', operation, [key])
   }
 
-  /** Records an operationId. False, with a fault, if an earlier operation has it. */
+  /** Records an operationId. If an earlier operation has it, reports a fault and returns false. */
   private claimId(id: string, operation: Schema, { item }: PathUse): boolean {
     const owner = this.ids.get(id)
     if (owner === undefined) this.ids.set(id, { operation, item })
     else if (owner.operation === operation && owner.item !== item)
-      // A second path reaches the same operation by its reference.
+      // The second path refers to the same operation.
       this.findings.fault('operation_id_duplicate', item, ['$ref'], id)
     else this.findings.fault('operation_id_duplicate', operation, ['operationId'], id)
     return owner === undefined
@@ -176,7 +176,7 @@ export class OperationRules {
       if (!isSent(each, template)) this.findings.warn('parameter_ignored.unused', holder, ['parameters'], each.name)
   }
 
-  /** Checks the rules that need the path and both parameter lists. */
+  /** Checks the rules that involve the path and both parameter lists. */
   private checkTogether(own: ParameterList, { shared, template }: PathUse, operation: Schema): void {
     if (own.isBroken || shared.isBroken) return
     const most = DEFINITION_LIMITS.parametersPerOperation
@@ -192,7 +192,7 @@ export function parametersOf({ own, shared, template }: OperationInput): Paramet
   return merged(own, shared).filter(each => each.isArgument && isSent(each, template ?? new Map()))
 }
 
-/** False for a path parameter without a placeholder. */
+/** False if a path parameter has no placeholder. */
 function isSent({ in: location, name }: ParameterInput, template: PathTemplate): boolean {
   if (location !== 'path' || template.has(name)) return true
   for (const names of template.values()) if (names.includes(name)) return true
@@ -203,7 +203,7 @@ function merged(own: ParameterList, shared: ParameterList): ParameterInput[] {
   return [...[...shared.byKey.values()].filter(({ key }) => !own.byKey.has(key)), ...own.byKey.values()]
 }
 
-/** Returns the methods of a path item that become functions, each with the object that has it: the item, or one that it refers to. */
+/** The methods of a path item that become functions. Each is mapped to the object that contains it: the item, or one that it refers to. */
 export function methodsOf(layers: readonly Schema[]): Map<string, Schema> {
   const methods = new Map<string, Schema>()
   for (const layer of layers.toReversed()) for (const key in layer) if (isToolMethod(key)) methods.set(key, layer)
@@ -218,10 +218,10 @@ export function isBlank(value: unknown): boolean {
   return value === undefined || value === null || (typeof value === 'string' && value.trim() === '')
 }
 
-/** A name, which may have a pattern with braces of its own: `{year:[0-9]{4}}`. */
+/** A name, optionally with a pattern that contains braces: `{year:[0-9]{4}}`. */
 const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/g
 
-/** Parses the placeholders of a path; undefined if braces do not pair. A parameter may leave out the operators `{+name}`, `{name*}` and `{name+}`. */
+/** Parses the placeholders of a path; undefined if braces are unbalanced. Parameters may omit the operators in `{+name}`, `{name*}` and `{name+}`. */
 export function templateOf(path: string): PathTemplate | undefined {
   const template = new Map<string, string[]>()
   const rest = path.replace(PLACEHOLDER, (_, name: string) => {

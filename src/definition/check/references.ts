@@ -3,7 +3,7 @@ import { DEFINITION_LIMITS } from './rules.js'
 
 export type Schema = Record<string, unknown>
 
-/** The sections of `components`, by what a reference to one of their members must be used as. */
+/** The sections of `components`, by the part of a document that their members can be used as. */
 const SECTIONS = {
   'path item': 'pathItems',
   parameter: 'parameters',
@@ -14,7 +14,7 @@ const SECTIONS = {
 
 const COMPONENT = /^#\/components\/([^/]+)\/[^/]+$/
 
-/** Resolves the references of one document: pointers that begin with `#/`, by own properties only. Nothing is fetched. */
+/** Resolves references within one document: pointers that begin with `#/`, through own properties only. Nothing is fetched. */
 export class References {
   private readonly known = new Map<string, unknown>()
 
@@ -38,13 +38,13 @@ export class References {
     return value
   }
 
-  /** Returns the object at the end of a chain of references; undefined if there is none. */
+  /** The object at the end of a chain of references; undefined if there is none. */
   end(value: unknown): Schema | undefined {
     const end = this.last(value)
     return isObject(end) && end.$ref === undefined ? end : undefined
   }
 
-  /** Follows references as long as the limit allows. */
+  /** Follows references up to the limit. */
   private last(value: unknown): unknown {
     let at = value
     for (let hops = 0; isObject(at) && at.$ref !== undefined && hops < DEFINITION_LIMITS.referenceHops; hops++)
@@ -52,7 +52,7 @@ export class References {
     return at
   }
 
-  /** Returns the target of a reference; undefined and a fault if it is broken, or leads in a circle. */
+  /** The target of a reference. If it is broken or circular, reports a fault and returns undefined. */
   target(holder: Schema, part: keyof typeof SECTIONS, findings: Findings): unknown {
     const { $ref: ref } = holder
     const value = this.find(ref)
@@ -69,7 +69,7 @@ export class References {
     return undefined
   }
 
-  /** Returns every object on the chain of references from `start`, which is the first; undefined and a fault if the chain is broken. */
+  /** All objects on the chain of references that begins with `start`. If the chain is broken, reports a fault and returns undefined. */
   chain(start: Schema, part: keyof typeof SECTIONS, findings: Findings): Schema[] | undefined {
     const chain = [start]
     for (let at = start; at.$ref !== undefined; ) {
@@ -94,12 +94,12 @@ function decoded(ref: string): string {
   }
 }
 
-/** Returns an address without user info and without its query, which may be secret. */
+/** An address without its user info and query, which may be secret. */
 export function withoutSecrets(address: string): string {
   return address.replace(/(\?)[^#]+/gs, '$1***').replace(/(^|\/\/)[^/?#]+@/, '$1***@')
 }
 
-/** Parses a URL; undefined if invalid. `URL.canParse` of Node 20 is wrong for non-ASCII letters once optimized. */
+/** Parses a URL; undefined if it is invalid. `URL.canParse` of Node 20 gives wrong results for non-ASCII letters once optimized. */
 export function parsedUrl(url: string, base?: string): URL | undefined {
   try {
     return new URL(url, base)

@@ -1,24 +1,24 @@
-/* Every fault and every warning about a definition, with its sentence; DECISIONS section 12 shows these tables. The type is the part before the dot. */
+/* The messages of all faults and warnings about definitions. DECISIONS section 12 shows these tables. The type is the part before the dot. */
 
-/** Limits of the check (DECISIONS section 12). Every limit is a count; its name is the unit. */
+/** Limits of the check (DECISIONS section 12). Every limit is a count of the things that it is named after. */
 export const DEFINITION_LIMITS = {
-  /** Depth of nested objects and lists; the definition itself is level 1. */
+  /** The depth of nested objects and lists; the definition itself is level 1. */
   nestingLevels: 128,
-  /** All values of the document: objects, lists, strings, numbers, booleans and nulls. */
+  /** The number of all values: objects, lists, strings, numbers, booleans and nulls. */
   values: 1_000_000,
   operations: 5000,
-  /** Parameters of one operation, including those of its path; also the placeholders of one path. */
+  /** The parameters of an operation, including those of its path. Also limits the placeholders of a path. */
   parametersPerOperation: 500,
-  /** References in a chain. */
+  /** The references in one chain. */
   referenceHops: 64,
-  /** Characters of one key, of one reference and of one address. */
+  /** The characters of a key, a reference or an address. */
   keyCharacters: 8192,
-  /** Faults, and warnings, in one answer. The last one gives the number left out. */
+  /** The faults, and the warnings, in one answer. The last one states the number omitted. */
   faults: 100,
   warnings: 1000,
 } as const
 
-/** A definition with a fault is refused. */
+/** Faults. A definition with a fault is refused. */
 export const FAULTS = {
   missing: 'Field required',
   dict_type: 'Input should be a valid dictionary',
@@ -67,7 +67,7 @@ export const FAULTS = {
   functions_too_large: 'the functions have more than {count} characters together: split the definition',
 } as const
 
-/** A definition with warnings is accepted. Each names what the author wrote and neither the model nor the call gets. */
+/** Warnings. A definition with warnings is accepted. Each names a part that neither the model nor the call receives. */
 export const WARNINGS = {
   'operation_passed_over.body':
     'the operation is left out: its body is neither JSON nor application/x-www-form-urlencoded',
@@ -103,7 +103,7 @@ export const WARNINGS = {
 export type FaultRule = keyof typeof FAULTS
 export type WarningRule = keyof typeof WARNINGS
 
-/** Returns the type of a rule: `ref_unresolved` for `ref_unresolved.name`. */
+/** The type of a rule, for example `ref_unresolved` for `ref_unresolved.name`. */
 export function typeOf(rule: string): string {
   const dot = rule.indexOf('.')
   return dot === -1 ? rule : rule.slice(0, dot)

@@ -4,12 +4,12 @@ import { isObject, type References, type Schema } from './references.js'
 import type { Subtypes } from './subtypes.js'
 
 /**
- * Visits every schema that can become part of a function's input: once, by references too, so that recursive ones are legal. OpenAPI 3.0 ignores
- * the keys next to a `$ref`. Fields that only the server sets are not input.
+ * Visits every schema that can become part of a function's input. Follows references and visits each schema once, so recursive schemas are
+ * allowed. Ignores keys next to a `$ref` in OpenAPI 3.0, and fields that only the server sets.
  */
 export class SchemaWalk {
   private readonly seen = new Set<object>()
-  /** Schemas whose subtypes are visited too. */
+  /** Schemas whose subtypes were visited too. */
   private readonly offered = new Set<object>()
   private readonly pending: { schema: Schema; isPart: boolean }[] = []
 
@@ -32,7 +32,7 @@ export class SchemaWalk {
       this.findings.warn('value_ignored', holder, tail, tail.at(-1), 'a schema')
   }
 
-  /** `isPart`: inside the `allOf` of a subtype, where a parent means only itself and not its subtypes. */
+  /** `isPart`: the schema is within the `allOf` of a subtype, where a parent stands only for itself and not for its subtypes. */
   private visit(schema: Schema, isPart = false): void {
     if ((schema.discriminator ?? null) !== null && !isPart && !this.offered.has(schema)) {
       this.offered.add(schema)
@@ -65,7 +65,7 @@ export class SchemaWalk {
   }
 }
 
-/** True for a property that only the server sets: it, or the schema it refers to, is `readOnly`. */
+/** True if only the server sets this property, because it or its referenced schema is `readOnly`. */
 export function isSetByServer(property: unknown, references: References): boolean {
   return (
     isObject(property) &&

@@ -1,13 +1,13 @@
 import type { Findings } from './findings.js'
 import { isObject, type References, type Schema } from './references.js'
 
-/** What selects a schema: the property of a discriminator, and the values that it takes. */
+/** How a schema is selected: the discriminator's property, and a schema of the values that select it. */
 export interface Selector {
   readonly property: string
   readonly value: Schema
 }
 
-/** The subtypes that `discriminator`s declare: by `oneOf` or `anyOf`, by a mapping, or by an `allOf` that refers to the parent. */
+/** The subtypes declared by `discriminator`s: through `oneOf` or `anyOf`, through a mapping, or through an `allOf` that refers to the parent. */
 export class Subtypes {
   private readonly names = new Map<object, string>()
   private readonly parents = new Map<Schema, Set<Schema>>()
@@ -36,23 +36,23 @@ export class Subtypes {
     return this.names.get(schema) ?? ''
   }
 
-  /** True for a component whose `allOf` refers to other components, which then contribute only their own fields. */
+  /** True if the component's `allOf` refers to other components. These then contribute only their own fields. */
   isChild(schema: Schema): boolean {
     return this.parents.has(schema)
   }
 
-  /** True for a component whose `allOf` leads to the parent: a subtype. */
+  /** True if the component is a subtype of the parent, through `allOf`. */
   isBelow(schema: Schema, parent: Schema): boolean {
     return nearest(this.children, parent).has(schema)
   }
 
-  /** Returns the schemas that stand for a parent: those of its mapping, and components below it. Empty for other schemas. */
+  /** The subtypes that can replace a parent: those in its mapping, and components below it. Empty for other schemas. */
   alternativesOf(schema: Schema): Schema[] {
     if (propertyOf(schema) === undefined || Array.isArray(schema.oneOf ?? schema.anyOf)) return []
     return [...new Set([...this.mapping(schema).values(), ...nearest(this.children, schema)])].filter(isObject)
   }
 
-  /** Returns the values of a mapping with the schemas that they name: by a component's name, or by a reference. */
+  /** The values of a mapping with their schemas, which it names by component name or by reference. */
   private mapping({ discriminator }: Schema): Map<string, Schema | undefined> {
     const { mapping }: Schema = isObject(discriminator) ? discriminator : {}
     const entries = Object.entries(isObject(mapping) ? mapping : {}).map(([value, ref]) => {
@@ -62,20 +62,20 @@ export class Subtypes {
     return new Map(entries)
   }
 
-  /** Returns what selects a component for the nearest parents with a discriminator. */
+  /** The selectors of a component for the nearest parents that have a discriminator. */
   selectorsOf(schema: Schema): Selector[] {
     const above = [...nearest(this.parents, schema)].filter(each => propertyOf(each) !== undefined)
     return above.flatMap(parent => this.selectorOf(parent, schema) ?? [])
   }
 
-  /** The values that select an alternative: mapped ones, else its name, as far as its property allows them; undefined if none is left. */
+  /** The selector of an alternative: its mapped values, or else its name, limited to values that the property allows; undefined if none remain. */
   selectorOf(parent: Schema, schema: Schema): Selector | undefined {
     const property = propertyOf(parent)
     const name = this.names.get(schema)
     const mapped = [...this.mapping(parent)].flatMap(([value, target]) => (target === schema ? [value] : []))
     const wanted = mapped.length > 0 || name === undefined ? mapped : [name]
     if (property === undefined) return undefined
-    // A value from the subtype's own parent takes precedence over the union's.
+    // The selector of the subtype's own parent takes precedence over that of the union.
     const own = mapped.length > 0 || this.isBelow(schema, parent) ? [] : this.selectorsOf(schema)
     const inherited = own.find(each => each.property === property)
     if (inherited !== undefined) return inherited
@@ -85,7 +85,7 @@ export class Subtypes {
     return { property, value: values.length === 1 ? { const: values[0] } : { enum: values } }
   }
 
-  /** Returns the values of a property that a schema, or a part of its `allOf`, lists. */
+  /** The values that a schema, or a part of its `allOf`, lists for a property. */
   private valuesIn(schema: Schema, property: string): unknown[] | undefined {
     const parts = new Set([schema])
     for (const { properties, allOf } of parts) {
@@ -101,7 +101,7 @@ export class Subtypes {
     return undefined
   }
 
-  /** Warns about alternatives that no model can select. */
+  /** Warns about alternatives that a model cannot select. */
   warnOf(schema: Schema, findings: Findings): void {
     const property = propertyOf(schema)
     const at = ['discriminator']
@@ -130,7 +130,7 @@ function addTo(sets: Map<Schema, Set<Schema>>, key: Schema, value: Schema): void
   else known.add(value)
 }
 
-/** Follows the links of a schema and returns what it reaches. It stops at schemas with a discriminator of their own. */
+/** Returns the schemas that can be reached through links. Does not go beyond schemas with their own discriminator. */
 function nearest(links: Map<Schema, Set<Schema>>, schema: Schema): Set<Schema> {
   const found = new Set(links.get(schema))
   for (const each of found)
@@ -138,7 +138,7 @@ function nearest(links: Map<Schema, Set<Schema>>, schema: Schema): Set<Schema> {
   return found
 }
 
-/** True for a branch that can be an object and has no branches itself. */
+/** True if a branch can be an object and has no branches of its own. */
 function isOpen({ type = 'object', oneOf, anyOf }: Schema): boolean {
   return [type].flat().includes('object') && oneOf === undefined && anyOf === undefined
 }

@@ -14,37 +14,37 @@ import {
 } from './json-schema.js'
 import { argumentNames, functionNames } from './names.js'
 
-/** The function that a language model gets for one operation, and how a call of it is sent. */
+/** The function that a language model gets for one operation, and how its calls are sent. */
 export interface FunctionView {
-  /** Valid for the model providers: `^[A-Za-z0-9_-]{1,64}$`, unique among the functions of the definition. */
+  /** Valid for all model providers (`^[A-Za-z0-9_-]{1,64}$`), and unique in the definition. */
   name: string
   operationId: string
   description: string
-  /** A JSON Schema of draft 2020-12, complete in itself: an object with one property for each argument, and `$defs`. */
+  /** A self-contained JSON Schema (draft 2020-12): an object with one property for each argument, and `$defs`. */
   parameters: Record<string, unknown>
   method: string
   path: string
   /** How each property of `parameters` is sent, in the same order. */
   arguments: ArgumentView[]
-  /** Wire names of properties inside arguments, by their name in `parameters`; only those that differ. */
+  /** The original names of properties within arguments, by their name in `parameters`. Only names that differ are listed. */
   wire_names?: Record<string, string>
 }
 
 export interface ArgumentView {
   argument: string
   in: string
-  /** The name of the parameter on the wire; absent for the body. */
+  /** The parameter's original name; absent for the body. */
   name?: string
   media_type?: string
-  /** As in OpenAPI; absent for OpenAPI's default. */
+  /** As in OpenAPI; absent if it is OpenAPI's default. */
   style?: string
   explode?: boolean
   allow_reserved?: boolean
-  /** How the fields of a form are sent, by their names on the wire: only fields that do not follow OpenAPI's default (style `form`, exploded). */
+  /** The encodings of a form's fields, by original name. Only fields that differ from OpenAPI's default (style `form`, exploded) are listed. */
   encoding?: Record<string, FieldEncoding>
 }
 
-/** Thrown if the definition has faults, so no functions can be made from it. */
+/** The definition has faults, so no functions can be made from it. */
 export class DefinitionRefused extends Error {
   constructor(readonly faults: Fault[]) {
     super('the definition has faults')
@@ -52,13 +52,13 @@ export class DefinitionRefused extends Error {
 }
 
 const BODY_ARGUMENT = 'requestBody'
-/** Limits all functions together: each repeats the schemas it uses, so a few shared ones could grow to gigabytes. */
+/** The size limit for all functions together. Each repeats the schemas it uses, so a few shared schemas could grow to gigabytes. */
 const MOST_CHARACTERS = 32 * 1024 * 1024
 
 /**
- * Returns the functions for a model, one for each operation, in document order; each includes every schema it needs. An argument has its
- * parameter's name, made safe by `argumentNames`; of two that differ only in place, the second is `query_id` and so on. The body is
- * the argument `requestBody`. `headerNames` are the tool's custom headers: parameters that they supply are left out. Throws
+ * Returns the functions for a model, one for each operation, in document order. Each includes every schema it needs. Arguments are named after
+ * their parameters, with names made safe by `argumentNames`. If two parameters differ only in location, the second becomes `query_id`, for
+ * example. The body becomes `requestBody`. `headerNames` are the tool's custom headers; the parameters that they supply are omitted. Throws
  * `DefinitionRefused` with the faults of `checkDefinition`, or with `functions_too_large`.
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
@@ -74,7 +74,7 @@ export interface ReadFunction extends FunctionView {
   readonly loc: Loc
 }
 
-/** Returns the functions of all readable operations; undefined if there are none, or if they are too large. */
+/** The functions of all operations that could be read; undefined if there are none, or if they are too large. */
 export function readableFunctions(definition: unknown, options: CheckOptions): ReadFunction[] | undefined {
   const functions = functionsOf(inspection(definition, options))
   if (functions === undefined) return undefined
@@ -135,7 +135,7 @@ function argumentView({ argument, in: location, name, mediaType, encoding = {}, 
 
 interface Argument extends ConvertedSchema {
   readonly argument: string
-  /** The parameter's place and its name on the wire; the body has the place `body`. */
+  /** The parameter's location and original name. The body's location is `body`. */
   readonly in: string
   readonly name: string
   readonly mediaType: string | undefined
@@ -166,12 +166,12 @@ class ArgumentSchemas {
     }
     const names = argumentNames([...labels])
     return inputs.map((each, i) => {
-      const argument = names[i] as string // has one entry for each
+      const argument = names[i] as string // there is one name for each input
       return { ...each, argument, schema: titled(each.schema, argument, each.name) }
     })
   }
 
-  /** Returns the arguments as one schema, and the wire names of nested properties that differ. */
+  /** The arguments as one schema, and the original names of nested properties that were renamed. */
   parametersOf(inputs: readonly Argument[]): { parameters: Schema; wireNames: Map<string, string> } {
     const uses = new Set<Definition>()
     const wireNames = new Map<string, string>()
@@ -198,7 +198,7 @@ class ArgumentSchemas {
     return { parameters, wireNames }
   }
 
-  /** The schema of a parameter is in `schema`, or in the only media type of `content`. */
+  /** Converts the schema of a parameter, which is in `schema` or in the only media type of `content`. */
   private parameterSchema({ value, description: own }: ParameterInput): ConvertedSchema {
     const description = own ?? value.description
     const [content] = Object.values(isObject(value.content) ? value.content : {})
@@ -216,7 +216,7 @@ class ArgumentSchemas {
     return { ...made, schema: { ...asObject(made.schema), ...(typeof own === 'string' && { description: own }) } }
   }
 
-  /** Converts a schema, with the examples of the first holder that has any and these members. */
+  /** Converts a schema and adds these members. The examples come from the first holder that has any. */
   private described(schema: unknown, holders: readonly Schema[], members: Schema = {}): ConvertedSchema {
     const examples = holders.map(each => this.examplesOf(each)).find(each => each.length > 0)
     const made = this.converter.convert(schema, examples)

@@ -7,7 +7,7 @@ import { safePropertyNames } from './names.js'
 
 export type JsonSchema = Schema | boolean
 
-/** A converted schema, the definitions it refers to, and the wire names of its renamed properties. */
+/** A converted schema, the definitions that it refers to, and the original names of its renamed properties. */
 export interface ConvertedSchema {
   readonly schema: JsonSchema
   readonly uses: ReadonlySet<Definition>
@@ -18,20 +18,20 @@ export interface ConvertedSchema {
 export interface Definition {
   readonly name: string
   readonly value: Schema
-  /** True inside the `allOf` of a subtype: only the schema's own fields count, not its subtypes and their values. */
+  /** True within the `allOf` of a subtype, where only the schema's own fields count, and not its subtypes. */
   readonly isPart: boolean
   converted?: ConvertedSchema
 }
 
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
-/** Keywords that describe a value without limiting it. In OpenAPI 3.0 only these are kept next to a `$ref`. */
+/** Keywords that describe a value without restricting it. Next to a `$ref`, OpenAPI 3.0 keeps only these. */
 const ANNOTATIONS = new Set('title description default example examples deprecated readOnly writeOnly'.split(' '))
 
 /**
- * Converts the schemas of one OpenAPI document to JSON Schema 2020-12. References become `$defs`, `nullable` becomes the type "null", and
- * a `discriminator` becomes alternatives with a fixed value. `readOnly` properties are left out, and property names that some vendor
- * refuses are replaced by safe ones.
+ * Converts the schemas of one OpenAPI document to JSON Schema 2020-12. References become `$defs`, `nullable` becomes the type "null", and a
+ * `discriminator` becomes alternatives with fixed values. `readOnly` properties are omitted. Property names that some model provider refuses are
+ * replaced by safe ones.
  */
 export class SchemaConverter {
   private readonly wholes = new Map<Schema, Definition>()
@@ -39,7 +39,7 @@ export class SchemaConverter {
   private readonly taken = new Map<string, number>()
   private readonly pending: Definition[] = []
   private readonly safeNames: ReadonlyMap<string, string>
-  /** The definitions used, and properties renamed, by the schema in conversion. */
+  /** The definitions that the schema being converted uses, and its renamed properties. */
   private uses = new Set<Definition>()
   private renamed = new Map<string, string>()
 
@@ -47,7 +47,7 @@ export class SchemaConverter {
     this.safeNames = safePropertyNames(readings.document)
   }
 
-  /** Converts one schema, with these examples, and every definition it needs. The result is shared: do not change it. */
+  /** Converts one schema with these examples, and every definition it needs. The result is shared and must not be changed. */
   convert(schema: unknown, examples: readonly unknown[] = []): ConvertedSchema {
     const converted = this.convertTree(schema, false, examples)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop())
@@ -129,7 +129,7 @@ export class SchemaConverter {
         if (isObject(value)) result[key] = this.mapValues(value, names => this.namesOf(names))
         break
       case 'allOf': {
-        // A component's own parents, and several subtypes at once, contribute only their own fields.
+        // The parents of a component contribute only their own fields. So do subtypes if there are several.
         const { subtypes, references } = this.readings
         const selected = (list ?? []).filter(each => subtypes.selectorsOf(references.end(each) ?? {}).length > 0)
         const isInside = isPart || subtypes.isChild(schema) || selected.length > 1
@@ -138,7 +138,7 @@ export class SchemaConverter {
       }
       case 'anyOf':
       case 'oneOf':
-        // The branches of a parent contain the subtype that refers to it.
+        // Omits the branches of a parent, because they contain the subtype that refers to it.
         if (list && !(isPart && schema.discriminator !== undefined))
           result[key] = list.map(each => this.branch(schema, each))
         break
@@ -155,16 +155,16 @@ export class SchemaConverter {
     }
   }
 
-  /** Converts what several keywords say together: required properties, bounds, and patterns that JSON Schema does not take. */
+  /** Converts parts that depend on several keywords: required properties, bounds, and patterns that JSON Schema does not accept. */
   private finish(schema: Schema, result: Schema): void {
     const properties = isObject(schema.properties) ? schema.properties : {}
     const isHidden = (name: string) => isSetByServer(properties[name], this.readings.references)
     const required = this.namesOf(listOf(schema.required).filter(name => !isHidden(name)))
     if (required.length > 0) result.required = required
     else delete result.required
-    // A list without `items` may contain anything.
+    // A list without `items` accepts any items.
     if ([result.type].flat().includes('array') && result.items === undefined) result.items = {}
-    // In OpenAPI 3.0 `exclusiveMinimum` is a flag next to the bound.
+    // In OpenAPI 3.0, `exclusiveMinimum` is a flag that changes `minimum`.
     for (const [bound, exclusive] of [
       ['minimum', 'exclusiveMinimum'],
       ['maximum', 'exclusiveMaximum'],
@@ -179,18 +179,18 @@ export class SchemaConverter {
     }
   }
 
-  /** Converts a branch of `oneOf` or `anyOf`, with the value that its discriminator gives it. */
+  /** Converts a branch of `oneOf` or `anyOf`, and sets its discriminator value. */
   private branch(schema: Schema, branch: unknown): JsonSchema {
     const { subtypes, references } = this.readings
     const end = schema.discriminator === undefined ? undefined : references.end(branch)
     const isUnion = end && ((end.oneOf ?? end.anyOf) !== undefined || subtypes.alternativesOf(end).length > 0)
     const selector = end && !isUnion ? subtypes.selectorOf(schema, end) : undefined
     if (selector === undefined) return this.convertOne(branch)
-    // The value replaces one that the branch gets from a parent of its own.
+    // This value replaces the one that the branch inherits from its own parent.
     return { allOf: [this.convertOne(branch, true), this.selector(selector)] }
   }
 
-  /** Converts one alternative of a parent. One that only the mapping names gets the parent's fields too. */
+  /** Converts one alternative of a parent. An alternative that only the mapping names also gets the parent's fields. */
   private alternative(parent: Schema, schema: Schema): JsonSchema {
     const { subtypes } = this.readings
     if (subtypes.isBelow(schema, parent)) return this.definition(schema, false)
@@ -204,7 +204,7 @@ export class SchemaConverter {
     return this.definition(target, isPart, ref.slice(ref.lastIndexOf('/') + 1))
   }
 
-  /** `named`: the name of a schema that is not a component. */
+  /** `named`: the name to use if the schema is not a component. */
   private definition(value: Schema, isPart: boolean, named = ''): Schema {
     const { subtypes } = this.readings
     const isParent = value.discriminator !== undefined || subtypes.selectorsOf(value).length > 0
@@ -224,7 +224,7 @@ export class SchemaConverter {
   private newName(key: string): string {
     const written = key.replace(/[^A-Za-z0-9._-]/g, '_')
     const plain = written === '' || written === '__proto__' ? '_' : written
-    // Continue after the last number, so that many schemas with the same name do not take quadratic time.
+    // Continues after the last number used, so that many schemas with the same name do not take quadratic time.
     let number = (this.taken.get(plain) ?? 0) + 1
     while (number > 1 && this.taken.has(`${plain}_${number}`)) number++
     this.taken.set(plain, number)
@@ -240,7 +240,7 @@ export class SchemaConverter {
     return name
   }
 
-  /** Returns the safe names of a list of properties, each once. */
+  /** The safe names of these properties, without duplicates. */
   private namesOf(names: unknown): string[] {
     return [...new Set(listOf(names))].map(name => this.name(name))
   }
@@ -267,7 +267,7 @@ function listOf(value: unknown): string[] {
   return Array.isArray(value) ? value.filter(each => typeof each === 'string') : []
 }
 
-/** Returns a canonical text: equal for equal JSON values, whatever the order of keys. */
+/** A canonical text of a JSON value, which does not depend on the order of keys. */
 export function comparable(value: unknown): string {
   return JSON.stringify(value, (_, each) => {
     if (!isObject(each)) return each
@@ -287,12 +287,12 @@ function nullable(schema: Schema): Schema {
   return schema
 }
 
-/** Adds the wire name as the title if the schema has none, because a name that ends with a hash is unclear. */
+/** Adds the original name as the title if the schema has none, because a name that ends with a hash is unclear. */
 export function titled<Value>(schema: Value, name: string, wire: string): Value {
   return name !== wire && /_[0-9a-f]{8}$/.test(name) && isObject(schema) ? { title: wire, ...schema } : schema
 }
 
-/** Returns a schema as an object that members can be added to. */
+/** A schema in the form of an object, to which members can be added. */
 export function asObject(schema: JsonSchema): Schema {
   if (typeof schema === 'object') return schema
   return schema ? {} : { not: {} }
