@@ -23,7 +23,7 @@ import {
 } from '../validation/vocabulary.js'
 import { RecencyBiasSetting, StarterMessage } from './nested-schemas.js'
 
-/* The fields of an agent, in the order of the interface document, faults and audit rows (DECISIONS 3, 9). */
+/* The fields of an agent, in the order of the interface document, faults and audit rows (DECISIONS sections 3 and 9). */
 
 const DESCRIPTION_MAX_LENGTH = 10_000
 const PROMPT_MAX_LENGTH = 256_000
@@ -34,40 +34,40 @@ const shortText = () => text({ maxLength: SHORT_TEXT_MAX_LENGTH })
 const prompt = () => text({ maxLength: PROMPT_MAX_LENGTH })
 const ids = () => list(identifier(), { maxItems: LIST_ITEMS_MAX })
 const optional = Type.Optional
-/** Makes UUIDs canonical, so that every form matches; other ids stay as written. */
+/** Makes UUIDs canonical, so that all spellings match. Other ids are unchanged. */
 const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
 const nullableShortText = nullableColumn('text', { request: optional(nullable(shortText())), answer: nullable(text()) })
-/** No `default` in the schema: a client that fills it in would reset stored values. */
+/** The schema has no `default`, because a client that fills it in would reset stored values. */
 const keptWhenAbsent = { description: 'A new agent has `false`; an absent field stays as it is.' }
 
-/** Who may change a field. A change of an `owner` field by another caller is refused; of other fields it is ignored. */
+/** Who can change a field. If another caller changes an `owner` field, the request is refused; changes of other fields are ignored. */
 interface Changeable {
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
-  /** An empty list from an editor who is not the owner changes nothing, because the product's web form always sends one. */
+  /** An empty list changes nothing if an editor sends it who is not the owner. The product's web form always sends one. */
   readonly keptIfEmpty?: true
-  /** Without an `update_mask` `null` counts as absent. */
+  /** Without an `update_mask`, `null` counts as absent. */
   readonly nullWithoutMask?: 'kept'
 }
 
-/** A table that links agents to other records. `section` is their section in the organisation document. */
+/** A table that links agents to other records. `section` is the list of these records in the organisation document. */
 export interface Link {
   readonly table: LinkTable
   readonly column: string
   readonly idType: 'integer' | 'text' | 'uuid'
-  /** The name of the linked record in messages. */
+  /** The noun for the linked record in messages. */
   readonly noun: string
   readonly section: 'tools' | 'document_sets' | 'labels' | 'user_files' | 'users' | 'groups'
-  /** Each link has a permission level. */
+  /** Set if each link has a permission level. */
   readonly isShare?: true
-  /** The column with the user who made the link. */
+  /** The column with the user who created the link. */
   readonly attacher?: 'attached_by'
-  /** For a share: the key of a reference in the organisation document. */
+  /** For shares: the key of a reference in the organisation document. */
   readonly key?: string
 }
 
 export type LinkTable = Extract<keyof Tables, `persona_${string}`>
 
-/** Describes the table of a link to records of a section; `column` holds their id. */
+/** Describes the table of links to one kind of record. `column` contains the record's id. */
 function link<const Table extends LinkTable, const Type extends Link['idType'], const More extends Partial<Link>>(
   table: Table,
   column: Exclude<keyof Tables[Table] & string, 'persona_id'>,
@@ -221,7 +221,7 @@ export type PersonaContent = {
       : never
 }
 
-// `Object.entries` loses the literal names, which this cast restores.
+// The cast restores the literal names that `Object.entries` loses.
 export const COLUMNS = Object.entries(FIELDS).filter(
   ([name]) => name in columns && 'column' in FIELDS[name as keyof Fields],
 ) as [PersonaColumn, AnyColumnField & Changeable][]
@@ -234,7 +234,7 @@ export const CONTENT_FIELDS = Object.keys(FIELDS).filter(name => name !== 'remov
 
 const RELATION_NAMES: ReadonlySet<string> = new Set(RELATIONS.map(([name]) => name))
 
-/** True for a field that holds links. */
+/** True if the field contains links. */
 export function isRelation(field: string): field is Relation {
   return RELATION_NAMES.has(field)
 }
@@ -243,7 +243,7 @@ export function linkOf(relation: Relation): Link {
   return FIELDS[relation].link
 }
 
-/** The values that the changes of a new agent are compared with. */
+/** The values that a new agent is compared with to determine its changes. */
 export const BLANK_AGENT = Object.fromEntries(
   CONTENT_FIELDS.map(name => {
     const field: object = FIELDS[name]
@@ -251,7 +251,7 @@ export const BLANK_AGENT = Object.fromEntries(
   }),
 ) as unknown as Readonly<PersonaContent>
 
-/** The values of a new agent before any request. An update accepts them, so what is read can be sent back. */
+/** The initial values of a new agent. An update accepts them too, so that clients can send them back. */
 export const NEW_AGENT: Readonly<PersonaContent> = {
   ...BLANK_AGENT,
   num_chunks: 10,
@@ -261,20 +261,20 @@ export const NEW_AGENT: Readonly<PersonaContent> = {
 
 export type Id = number | string
 
-/** One link of an agent: an id, or an id with a level. */
+/** A link of an agent: an id, or an id with a permission level. */
 export type StoredLink = Id | Share<Id>
 
 export function idOf(link: Id | { id: Id }): Id {
   return typeof link === 'object' ? link.id : link
 }
 
-/** Returns the ids of one relation, whether its links are ids or shares. */
+/** The ids of one relation, whether its links are plain ids or shares. */
 export function idsOf(content: PersonaContent, relation: Relation): Id[] {
   const links: StoredLink[] = content[relation]
   return links.map(idOf)
 }
 
-/** Compares ids: numbers by size, texts by UTF-8 bytes as the database does. JavaScript's own order is that of UTF-16. */
+/** Compares ids: numbers by value, texts by UTF-8 bytes, as the database does. JavaScript would compare UTF-16 units. */
 export function compareIds(a: string | number, b: string | number): number {
   if (typeof a === 'number' && typeof b === 'number') return a - b
   return Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b)))

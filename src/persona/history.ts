@@ -18,7 +18,7 @@ import { type Attached, attachedIds, contentOf, relatedWith } from './rules.js'
 import type { PersonaState } from './state.js'
 import { readReferences } from './statements.js'
 
-/** Returns the changes of audit rows, with current names and emails for ids whose names the viewer may know. */
+/** The changes of audit rows. Ids are shown with current names and emails that the viewer is allowed to know. */
 export async function personaChanges(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -45,7 +45,7 @@ export async function personaChanges(
   }
 }
 
-/** Reads names by field and id, only those that the viewer could read elsewhere. The name of a file is its id, which is private. */
+/** Reads names by field and id, but only those that the viewer can read elsewhere. A file has no name other than its id, which is private. */
 async function readNames(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -67,7 +67,7 @@ async function readNames(
   return names
 }
 
-/** Returns the distinct ids of a field in these rows. */
+/** The distinct ids of a field in these rows. */
 function idsIn(rows: readonly ChangedRow[], field: string): Id[] {
   const values = rows.flatMap(({ difference }) => {
     const change = difference?.[field]
@@ -76,7 +76,7 @@ function idsIn(rows: readonly ChangedRow[], field: string): Id[] {
   return [...new Set(values.filter(value => value !== null).map(value => idOf(value as StoredLink)))]
 }
 
-/** Builds an earlier state of an agent, with related records as they are now: those that it has, and those that the viewer could attach. */
+/** Builds an earlier state of an agent. Related records are shown as they are now: those that the agent still has, and those that the viewer could attach. */
 export async function pastPersona(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -99,18 +99,18 @@ export async function pastPersona(
   return { state: { ...state, ...content, owner, related }, notes }
 }
 
-/** Reads what the viewer sees of an agent's records and of others: their ids by relation, and the records themselves. */
+/** Reads the agent's records and these others, as far as the viewer can see them. Returns the records, and their ids by relation. */
 async function visibleRecords(db: Kysely<Tables>, state: PersonaState, others: Attached, viewer: ViewerParameters) {
   const found = await readReferences(db, others, viewer)
   const ids = RELATIONS.map(([relation]) => {
     const records: (Id | { id: Id })[] = found[relation]
     return [relation, new Set([...idsOf(state, relation), ...records.map(idOf)])]
   })
-  const seen = Object.fromEntries(ids) as Record<Relation, Set<Id>> // there is one name for each input
+  const seen = Object.fromEntries(ids) as Record<Relation, Set<Id>> // one list of ids for each relation
   return { related: relatedWith(state, found), seen }
 }
 
-/** Names related records. Ids of files are private, so files are only counted. */
+/** The names of related records. Files are only counted, because their ids are private. */
 function namesOf(relation: Relation, ids: readonly Id[]): string[] {
   if (relation !== 'user_file_ids') return ids.map(id => `${linkOf(relation).noun.toLowerCase()} ${id}`)
   return ids.length === 0 ? [] : [ids.length === 1 ? '1 file' : `${ids.length} files`]

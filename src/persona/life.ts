@@ -25,16 +25,16 @@ import {
 } from './rules.js'
 import type { PersonaState } from './state.js'
 
-/* Creations, deletions and restorations: updates with decisions of their own. */
+/* Creations, deletions and restorations: updates with different decisions. */
 
-/** Creates agents. A name that a live agent of the caller has is refused below `/api`, as the published product does. */
+/** Creates agents. Below `/api`, refuses a name that another agent of the caller has, as the published product does. */
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'creation',
   decide: async (db, state, request) => {
     const decision = await personaResource.decide(db, state, request)
     const { name = '' } = request.fields
-    // Held until the commit: of two creations below `/api` at a time, the second finds the first.
+    // This lock lasts until the commit, so that the second of two concurrent creations below `/api` sees the first.
     if (request.isToday) await sql`select pg_advisory_xact_lock(hashtext(${name}))`.execute(db)
     const named = db
       .selectFrom('persona')
@@ -50,7 +50,7 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
   },
 }
 
-/** Deletes agents: marks them and removes all their links. */
+/** Deletes agents: marks them as deleted and removes all their links. */
 export const personaDeletion: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'deletion',
@@ -61,10 +61,10 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   },
 }
 
-/** The most agents that one deletion takes a tool off. More keep it, and so the tool stays. */
+/** The most agents that one deletion detaches a tool from. If there are more, the tool is not deleted. */
 const RELEASED_MAX = 100
 
-/** Detaches a tool from deleted agents, or from those that the caller may update, each with a new version. Other agents keep it. */
+/** Detaches a tool from deleted agents, or from those that the caller may update. Each gets a new version. Other agents keep the tool. */
 export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   const caller = request?.caller
   const bound = caller?.token.bound?.persona
@@ -78,7 +78,7 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
     .$if(caller !== undefined && !isAdmin(caller), query =>
       query.where(({ cast, val }) => personaAccess(cast(val(caller?.userId), 'uuid')), 'in', ['owner', 'editor']),
     )
-    .orderBy('p.id') // the order of locks
+    .orderBy('p.id') // so that locks cannot deadlock
     .$if(caller !== undefined, query => query.limit(RELEASED_MAX + 1))
     .execute()
   if (caller !== undefined && agents.length > RELEASED_MAX) return []
@@ -99,7 +99,7 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   return released
 }
 
-/** The preconditions of the request are those of the tool. */
+/** No precondition on the agents, because those of the request refer to the tool. */
 const [ANY, NONE] = [{ kind: 'any' }, { kind: 'none' }] as const
 
 interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
@@ -108,11 +108,11 @@ interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
 
 interface RestoreTypes extends Omit<PersonaTypes, 'Request'> {
   Request: RestoreRequest
-  /** `left`: the fields that are not restored, because the caller cannot set them, each in words. */
+  /** `left`: the fields that are not restored because the caller must not set them, in words. */
   Decision: PersonaDecision & { left: ReadonlyMap<string, string> }
 }
 
-/** Restores earlier versions of agents, also of deleted ones, as new versions: with the rights and rules of an update. */
+/** Restores earlier versions of agents, including deleted ones, as new versions, under the rights and rules of an update. */
 export const personaRestoration: VersionedResource<RestoreTypes> = {
   ...personaResource,
   act: 'restoration',
@@ -138,7 +138,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const differing = CONTENT_FIELDS.filter(field => !sameValue(after[field], then[field]))
     const left = new Map(differing.map(field => [field, leftOf(field, after, then)]))
     const changes = changedFields(state, after)
-    // Otherwise a group manager could bring a tool that they attached themselves into their scope.
+    // Otherwise a group manager could gain rights on a tool by attaching it themselves.
     return restored({ ...decision, changes, attacher: UNKNOWN_ATTACHER }, request, left)
   },
 }
@@ -153,10 +153,10 @@ function fieldsOf(content: PersonaContent, withOwners: boolean): PersonaUpdateFi
     if (name === 'remove_image' || (changedBy === 'owner' && !withOwners)) return []
     return [[name, isRelation(name) ? idsOf(content, name) : content[name]]]
   })
-  return Object.fromEntries(fields) as PersonaUpdateFields // the values have their stored types
+  return Object.fromEntries(fields) as PersonaUpdateFields // stored values have the types of the fields
 }
 
-/** The agent that a restoration brings back. Fields that only administrators set come back only with an administrator. */
+/** The agent as a restoration brings it back. Fields that only administrators can set are not restored for other callers. */
 function brought(state: PersonaState, caller: Caller): PersonaState {
   const reserved = isAdmin(caller) ? [] : REQUEST_FIELDS.filter(([, { changedBy }]) => changedBy === 'admin')
   const blank = Object.fromEntries(reserved.map(([name]) => [name, BLANK_AGENT[name as keyof PersonaContent]]))

@@ -35,7 +35,7 @@ export interface PersonaTypes extends ResourceTypes {
   Decision: PersonaDecision
 }
 
-/** Implements agents for the engine of updates. */
+/** How the update engine reads, decides, stores and shows agents. */
 export const personaResource: VersionedResource<PersonaTypes> = {
   kind: 'persona',
   act: 'update',
@@ -74,7 +74,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   takenFrom,
 }
 
-/** Returns the links of one relation to remove and to add. A share with a new level is removed and added. */
+/** The links of one relation to remove and to add. A share whose level changes is removed and added again. */
 function linkChanges(relation: Relation, before: PersonaContent, after: PersonaContent): LinkChanges {
   const [had, has]: [StoredLink[], StoredLink[]] = [before[relation], after[relation]]
   const without = (links: StoredLink[], others: StoredLink[]) => {

@@ -24,21 +24,21 @@ import {
 import type { PersonaUpsertRequest } from './schema.js'
 import type { PersonaState, Related } from './state.js'
 
-/** The fields of an update, as they are stored. */
+/** The fields of an update in their stored form. */
 export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpsertRequest[F] | undefined }
 
-/** A request to update an agent. `masked`: an `update_mask` named the fields, so `null` means null (DECISIONS 3, 8). */
+/** A request to update an agent. `masked`: the request has an `update_mask`, so `null` is a value (DECISIONS sections 3 and 8). */
 export interface PersonaUpdate extends UpdateRequest {
   fields: PersonaUpdateFields
   masked: boolean
-  /** True below `/api`, with the rules of the published product. */
+  /** True below `/api`, where the rules of the published product apply. */
   isToday?: boolean
 }
 
-/** Newly attached ids by relation. They must exist and be allowed. */
+/** The newly attached ids of each relation. They must exist, and the caller must be allowed to attach them. */
 export type Attached = Partial<Record<Relation, Id[]>>
 
-/** The records with newly attached ids. A record that is not listed does not exist for the caller. */
+/** The records with newly attached ids. Those that are not listed do not exist for the caller. */
 export type References = Omit<Related, 'tool_ids'> & {
   tool_ids: (ShownTool & { attachable: boolean })[]
   groups: number[]
@@ -49,20 +49,20 @@ export const NO_REFERENCES: References = {
   ...{ tool_ids: [], document_set_ids: [], label_ids: [], user_file_ids: [], users: [], groups: [] },
 }
 
-/** The decision on an allowed update: the agent after it, and requested fields that stay unchanged. */
+/** The decision on an allowed update, with the agent after it. */
 export interface PersonaDecision extends Decision {
   after: PersonaState
   attached: Attached
-  /** Who attached the new tools, if it is not the caller. */
+  /** The user who attached the new tools, if not the caller. */
   attacher?: string
   kept: RequestField[]
-  /** Fields that `null` left unchanged, where the caller may have meant to clear them. */
+  /** Fields that `null` left unchanged although the caller may have meant to clear them. */
   keptByNull: RequestField[]
-  /** Of a creation: an agent of the caller's, or for administrators any, that has the name already. */
+  /** For a creation: an existing agent with the same name, owned by the caller or, for administrators, by anyone. */
   namesake?: number
 }
 
-/** Decides an update of a state, in the order of DECISIONS section 2, without side effects. */
+/** Decides on an update of a state, in the order of DECISIONS section 2. Has no side effects. */
 export function decidePersona(state: PersonaState, update: PersonaUpdate, references: References): PersonaDecision {
   requireEditable(state, update.caller, update.proposes)
   const { content, kept } = appliedTo(state, update)
@@ -77,7 +77,7 @@ export function decidePersona(state: PersonaState, update: PersonaUpdate, refere
   return { after, changes: changedFields(state.name === '' ? BLANK_AGENT : state, content), attached, kept, keptByNull }
 }
 
-/** The records that an agent refers to, with those that it newly refers to. */
+/** The records that an agent already refers to, and those that it newly refers to. */
 export function relatedWith({ related }: PersonaState, references: References): Related {
   return {
     tool_ids: [...related.tool_ids, ...references.tool_ids],
@@ -87,31 +87,31 @@ export function relatedWith({ related }: PersonaState, references: References): 
   }
 }
 
-/** Returns the decision for a content that attaches nothing new to check. */
+/** The decision for content whose references need no check. */
 export function decisionFor(state: PersonaState, content: PersonaContent): PersonaDecision {
   const changes = changedFields(state, content)
   return { after: { ...state, ...content }, changes, attached: {}, kept: [], keptByNull: [] }
 }
 
-/** Decides a deletion, which marks the agent and removes its links. The audit row keeps them. */
+/** Decides on a deletion, which marks the agent and removes its links. The audit row keeps the links. */
 export function decideDeletion(state: PersonaState): PersonaDecision {
   const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, []]))
   return decisionFor(state, { ...contentOf(state), ...relations, deleted: true })
 }
 
-/** Requires that the caller sees the agent and may delete it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
+/** Throws `ResourceNotFound`, `Forbidden` or `Refused` unless the caller can see the agent and may delete it. */
 export function requireDeletable(state: PersonaState, caller: Caller): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (!owns(state, caller)) throw new Forbidden('Only the owner or an administrator may delete it.')
   if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be deleted.')
 }
 
-/** True if the caller sees the agent. The answer for a hidden agent is that for a missing one. */
+/** True if the caller can see the agent. A hidden agent is answered like a missing one. */
 export function isVisible(state: Pick<PersonaState, 'deleted' | 'access'>, caller: Caller): boolean {
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
 }
 
-/** The users and groups that a change takes the sight of an agent from; null if none. */
+/** The users and groups that can no longer see the agent after a change; null if there are none. */
 export function takenFrom(before: PersonaState, after: PersonaContent): object | null {
   const left = (relation: 'users' | 'groups') => {
     const kept = after.deleted ? [] : idsOf(after, relation)
@@ -124,7 +124,7 @@ export function takenFrom(before: PersonaState, after: PersonaContent): object |
   return isTaken && !before.deleted ? taken : null
 }
 
-/** Requires that the caller sees the agent and may edit or propose. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
+/** Throws `ResourceNotFound`, `Forbidden` or `Refused` unless the caller can see the agent and may edit it or propose. */
 export function requireEditable(state: PersonaState, caller: Caller, proposes = false): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (!proposes) requireEditor(state, caller, 'You can see this agent but not edit it')
@@ -132,15 +132,15 @@ export function requireEditable(state: PersonaState, caller: Caller, proposes = 
 }
 
 /**
- * Requires the right to edit, because earlier versions may not have been visible to others. Owners and administrators may also list those of
- * a deleted agent, to restore it. Throws the same errors.
+ * Checks the right to edit, because earlier versions may have been hidden from others. Owners and administrators may also list the versions of a
+ * deleted agent, to restore it. Throws the same errors.
  */
 export function requireVersions(state: PersonaState, caller: Caller): void {
   if (!state.deleted) requireEditor(state, caller, 'You can see this agent but not its earlier versions')
   else if (!owns(state, caller)) throw new ResourceNotFound('persona')
 }
 
-/** True for the owner and administrators. */
+/** True for the owner and for administrators. */
 export function owns({ access }: PersonaState, caller: Caller): boolean {
   return access === 'owner' || isAdmin(caller)
 }
@@ -159,9 +159,9 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
 
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
 
-/** Applies the update to `state`, before rights apply. The approver of a proposal is judged by the fields that only some may set. */
+/** Applies the update to `state` before rights are checked. For a proposal, restricted fields are checked when it is approved. */
 function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
-  const content: PersonaContent = { ...state } // copies extra fields too: faster than selecting
+  const content: PersonaContent = { ...state } // also copies other members, which is faster than selecting
   const values: Record<string, unknown> = content as object as Record<string, unknown>
   const kept: RequestField[] = []
   if (fields.remove_image === true) content.uploaded_image_id = null
@@ -180,19 +180,19 @@ function appliedTo(state: PersonaState, { fields, masked, strict, caller, propos
   return { content, kept }
 }
 
-/** Converts a requested value for storage: a relation becomes sorted ids, and `null` removes all. */
+/** Converts a requested value to its stored form. Relations become sorted ids; `null` becomes an empty relation. */
 function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown, state: PersonaState): unknown {
   if (!('link' in FIELDS[name])) return value
-  const ids = (value ?? []) as Id[] // the value passed its schema
+  const ids = (value ?? []) as Id[] // the schema has checked the value
   const relation = name as Relation
   if (relation === 'user_file_ids') {
-    // A UUID in another form means the same stored file.
+    // The stored id may be the same UUID in another spelling.
     const stored = new Map(state.user_file_ids.map(id => [canonicalUuid(id) ?? id, id]))
     return sorted(ids.map(id => stored.get(String(id)) ?? id))
   }
   if (!linkOf(relation).isShare) return sorted(ids)
   const before = new Map((state[relation] as Share<Id>[]).map(share => [share.id, share.level]))
-  // A share keeps its level; a new one is viewer. The owner needs none (DECISIONS section 3).
+  // A share keeps its level, and a new one becomes `viewer`. The owner needs no share (DECISIONS section 3).
   const others = ids.filter(id => id !== state.owner_id)
   return sorted(others).map(id => ({ id, level: before.get(id) ?? 'viewer' }))
 }
@@ -214,7 +214,7 @@ function requireRights(
   }
 }
 
-/** Judges only what the request changes: today's clients make private agents default below `/api`. */
+/** Checks this only if the request changes one of the two fields, because clients below `/api` make private agents the default. */
 function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
   const { is_default_persona: isDefault, is_public: isPublic } = content
   const isChanged = isDefault !== state.is_default_persona || isPublic !== state.is_public
@@ -224,8 +224,8 @@ function requirePublicDefault(state: PersonaState, content: PersonaContent): voi
 }
 
 /**
- * Returns the fields whose `null` clears nothing. Reported only with `If-Match` or strict handling, because the published form always
- * sends `null`.
+ * The fields that the caller may have meant to clear with `null`. Reported only with `If-Match` or strict handling, because the published web
+ * form always sends `null`.
  */
 function nullsThatKeep(state: PersonaState, { fields, masked, strict, precondition }: PersonaUpdate): RequestField[] {
   if (masked || !(strict || precondition.kind !== 'none')) return []
@@ -241,7 +241,7 @@ function nullThatKeeps(field: RequestField): Fault {
   return { loc: ['body', field], msg, type: 'null_keeps' }
 }
 
-/** Returns the ids that `after` has and `before` does not, by relation. */
+/** The ids that `after` adds to each relation of `before`. */
 export function attachedIds(before: PersonaContent, after: PersonaContent): Attached {
   const attached: Attached = {}
   for (const [relation] of RELATIONS) {
@@ -269,24 +269,24 @@ function requireReferences(attached: Attached, { fields }: PersonaUpdate, refere
 function referenceFault(relation: Relation, record: unknown): Omit<Fault, 'loc'> | undefined {
   if (record === undefined) return { msg: `${linkOf(relation).noun} not found`, type: 'not_found' }
   if (relation !== 'tool_ids') return undefined
-  const { enabled, attachable } = record as References['tool_ids'][number] // found under this relation
+  const { enabled, attachable } = record as References['tool_ids'][number] // a record of this relation
   if (!enabled) return { msg: 'This tool is disabled and cannot be attached', type: 'tool_disabled' }
   if (attachable) return undefined
   return { msg: 'This tool belongs to an MCP server that you may not manage', type: 'tool_forbidden' }
 }
 
-/** The tools of an agent, among the records that it refers to. */
+/** The tools of an agent, taken from its related records. */
 export function shownToolsOf({ tool_ids, related }: Pick<PersonaState, 'tool_ids' | 'related'>): ShownTool[] {
   const ids = new Set(tool_ids)
   return related.tool_ids.filter(({ id }) => ids.has(id))
 }
 
-/** The bytes of an agent's tools in an answer. */
+/** The size in bytes of an agent's tools in an answer. */
 export function bytesOfTools(agent: PersonaState): number {
   return shownToolsOf(agent).reduce((sum, tool) => sum + bytesShown(tool), 0)
 }
 
-/** Refuses tools that do not fit into one answer. */
+/** Refuses tools that exceed the size limit of one answer. */
 function requireRoom(after: PersonaState, bytesMax: number): void {
   const bytes = bytesOfTools(after)
   if (bytes <= bytesMax) return
@@ -294,7 +294,7 @@ function requireRoom(after: PersonaState, bytesMax: number): void {
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
 }
 
-/** Returns the fields that differ, in the order of the table. Relations are compared as sets with levels. */
+/** The fields that differ, in the order of the table. Relations are compared as sets, including levels. */
 export function changedFields(before: PersonaContent, after: PersonaContent): Change[] {
   return CONTENT_FIELDS.filter(field => !sameValue(before[field], after[field])).map(field => ({
     field,
@@ -303,12 +303,12 @@ export function changedFields(before: PersonaContent, after: PersonaContent): Ch
   }))
 }
 
-/** Returns what an update by these fields would change, before rights and references are checked. */
+/** The changes that an update of these fields would make, before rights and references are checked. */
 export function differenceOf(state: PersonaState, fields: PersonaUpdateFields, caller: Caller): Change[] {
   return changedFields(state, appliedTo(state, { fields, masked: true, strict: true, caller, proposes: true }).content)
 }
 
-/** Returns only the changeable content, in the order of the table. */
+/** Selects the changeable content, in the order of the table. */
 export function contentOf(state: PersonaContent): PersonaContent {
   const content: Record<string, unknown> = {}
   for (const field of CONTENT_FIELDS) content[field] = state[field]
@@ -319,7 +319,7 @@ function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
   return [...new Set(ids)].sort(compareIds)
 }
 
-/** Returns the content that a request asks for, before rules and rights apply. */
+/** The requested content, before rules and rights are checked. */
 export function askedContent(state: PersonaState, update: PersonaUpdate): PersonaContent {
   return appliedTo(state, update).content
 }

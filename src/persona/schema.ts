@@ -8,14 +8,14 @@ type RequestProperties = { [F in RequestField]: (typeof FIELDS)[F]['request'] }
 
 const PROPERTIES = Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request]))
 
-/** The body of an agent update, from the table of fields. */
+/** The body of an agent update. Its properties are built from the table of fields. */
 export const PersonaUpsertRequest = Type.Object(PROPERTIES as unknown as RequestProperties, {
   $id: 'PersonaUpsertRequest',
   description: 'Optional fields that are absent stay as they are.',
 })
 export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
 
-/** Fields of the snapshot that differ from the agent's columns. */
+/** Fields of the snapshot that are not plain columns. */
 const PARTS = {
   id: identifier(),
   user_file_ids: list(text()),
@@ -28,7 +28,7 @@ const PARTS = {
 }
 export type SnapshotPart = keyof typeof PARTS
 
-/** The field order of the interface document. Fields that it does not have follow. */
+/** The order of fields in the interface document. Other fields come after these. */
 const ORDER = (
   'id name description is_public is_visible uploaded_image_id icon_name user_file_ids display_priority is_default_persona ' +
   'builtin_persona starter_messages llm_relevance_filter llm_filter_extraction tools labels owner users groups document_sets ' +
@@ -57,11 +57,11 @@ export const SNAPSHOT_FIELDS = [...new Set([...ORDER, ...Object.keys(answers)])]
 
 export type PersonaSnapshot = Static<typeof PersonaSnapshot>
 export const PersonaSnapshot = Type.Object(
-  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & ColumnAnswers, // built from these two types above
+  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & ColumnAnswers, // composed from these two types above
   { $id: 'PersonaSnapshot' },
 )
 
-/** The fields that only a read of one agent has: with them it shows all that a whole update replaces. */
+/** The fields that only the read of a single agent includes, so that its answer has everything that an update replaces. */
 export const READ_FIELDS = COLUMNS.flatMap(([name, { read, column }]) => {
   return read === undefined ? [] : [[name, read, column] as const]
 })

@@ -9,14 +9,14 @@ import { columnValue, readsOf, versionedState } from '../updates/statements.js'
 import { COLUMNS, compareIds, idsOf, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
 import { type PersonaSnapshot, READ_FIELDS, SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 
-/* What is read of an agent, in one statement, and how answers show it. */
+/* How an agent is read by one statement and shown in answers. */
 
 interface Person {
   id: string
   email: string
 }
 
-/** The records that an agent refers to, by id, as answers show them. */
+/** The records that an agent refers to, by id, in the form that answers show. */
 export interface Related {
   tool_ids: ShownTool[]
   document_set_ids: PersonaSnapshot['document_sets']
@@ -24,7 +24,7 @@ export interface Related {
   users: Person[]
 }
 
-/** The state of an agent, with the caller's rights by ownership and shares. */
+/** The state of an agent, with the caller's access by ownership and shares. */
 export interface PersonaState extends PersonaContent, VersionedState {
   access: PersonaAccess
   owner: Person | null
@@ -34,7 +34,7 @@ export interface PersonaState extends PersonaContent, VersionedState {
 const persona = on<{ p: 'persona' }>()
 const { ref } = persona
 
-/** SQL: the fields of the agent `p` and the viewer's access to it, without the records that it refers to. */
+/** SQL: the fields of the agent `p` and the viewer's access to it, without related records. */
 export function personaFields(viewer: Viewer): Record<string, Expression<unknown>> {
   const columns = COLUMNS.map(([name, { column }]) => [name, columnValue(ref(`p.${name}`), column)])
   const relations = RELATIONS.map(([name, { link }]) => [name, link.isShare ? storedShares(name) : storedIds(name)])
@@ -56,16 +56,16 @@ export function personaState(viewer: Viewer): AliasableExpression<PersonaState> 
   })
 }
 
-/** SQL: the links `l` of agent `p` in one relation, and the column of the linked ids. */
+/** SQL: the links `l` of agent `p` in one relation, and the column with the linked ids. */
 function storedLinks(relation: Relation) {
   const { table, column } = linkOf(relation)
   const links = persona
-    .selectFrom(`${table as 'persona_user'} as l`) // all link tables have these columns; those of shares also have a level
+    .selectFrom(`${table as 'persona_user'} as l`) // all link tables have these columns
     .where('l.persona_id', '=', ref('p.id'))
   return { links, id: columnsOf<Record<string, never>>('l')(column) }
 }
 
-/** SQL: the sorted ids of a relation of agent `p`; texts by their bytes. */
+/** SQL: the sorted ids of one relation of agent `p`. Texts are sorted by their bytes. */
 export function storedIds(relation: Relation): Expression<never[]> {
   const { links, id } = storedLinks(relation)
   const ids = links.select(id.as('id'))
@@ -77,7 +77,7 @@ function storedShares(relation: Relation): Expression<unknown> {
   return jsonArrayFrom(links.select([id.as('id'), 'l.level']).orderBy(id))
 }
 
-/** SQL: the labels, people and document sets with these ids, as answers show them. */
+/** SQL: the labels, people and document sets with these ids, in the form that answers show. */
 export const RECORDS = {
   label_ids: (ids: Expression<number[]>) =>
     jsonArrayFrom(queries().selectFrom('label').select(['id', 'name']).where('id', '=', anyOf(ids)).orderBy('id')),
@@ -118,7 +118,7 @@ function documentSets(ids: Expression<number[]>) {
     .orderBy('s.id')
 }
 
-/** Reads the state of one agent. */
+/** The statements that read the state of one agent. */
 export const PERSONA_READS = readsOf<PersonaState>('persona', (viewer, id) =>
   queries().selectFrom('persona as p').select(personaState(viewer).as('state')).where('p.id', '=', id),
 )
@@ -127,7 +127,7 @@ const NAMES = SNAPSHOT_FIELDS.map(([name]) => name)
 const [BEFORE, AFTER] = [NAMES.slice(0, NAMES.indexOf('tools')), NAMES.slice(NAMES.indexOf('tools') + 1)]
 const READ_NAMES = READ_FIELDS.map(([name]) => name)
 
-/** Renders the wire's PersonaSnapshot or, with `isRead`, its PersonaRecord. Each tool's definition is put in as its stored text. */
+/** Renders a PersonaSnapshot of the API or, with `isRead`, a PersonaRecord. The stored text of each tool's definition is inserted unchanged. */
 export function renderPersona(
   agent: PersonaContent & Pick<PersonaState, 'id' | 'owner' | 'related'>,
   definitions: Definitions,
@@ -139,7 +139,7 @@ export function renderPersona(
     return records.filter(record => wanted.has(record.id)).sort((a, b) => compareIds(a.id, b.id))
   }
   const people = ofIds(related.users, idsOf(agent, 'users'))
-  // V8 copies an object much faster after a named member.
+  // V8 copies an object much faster if a named member precedes it.
   const values: Record<Exclude<SnapshotPart, 'tools'>, unknown> & Readonly<Record<string, unknown>> = {
     labels: ofIds(related.label_ids, agent.label_ids),
     document_sets: ofIds(related.document_set_ids, agent.document_set_ids),

@@ -20,7 +20,7 @@ import { RECORDS } from './state.js'
 type WriteParameters = ViewerParameters &
   AuditEntry & { id: number; version: number; access: PersonaAccess; changed_columns: string; field_versions: string }
 
-/** Stores an agent's columns and its audit row if the row is not locked, and version and rights are those of the decision. */
+/** Stores an agent's columns and its audit row, unless the row is locked or its version or the rights have changed. */
 export const writePersona = statement<WriteParameters, { version: number }>(
   'persona_write',
   {
@@ -57,27 +57,27 @@ export const writePersona = statement<WriteParameters, { version: number }>(
   true,
 )
 
-/** The links of one relation that an update removes and adds. */
+/** The links of one relation that an update adds and removes. */
 export interface LinkChanges {
   relation: Relation
   removed: readonly Id[]
   put: readonly StoredLink[]
 }
 
-/** All tables of links have these columns, except the level. */
+/** The link table of a relation. All have these columns; only shares have a level. */
 const linkTable = (relation: Relation) => {
   const { table, column } = linkOf(relation)
   return { table: table as 'persona_user', end: column as 'user_id' }
 }
 
-/** Locks the links that an update removes, before it judges rights: others may be removing them. */
+/** Locks the links that an update will remove, so that waiting for other writers happens before rights are checked. */
 export async function lockLinks(db: Kysely<Tables>, agent: number, { relation, removed }: LinkChanges): Promise<void> {
   const { table, end } = linkTable(relation)
   const links = db.selectFrom(table).select(end).where('persona_id', '=', agent).where(end, 'in', removed.map(String))
   if (removed.length > 0) await links.forUpdate().execute()
 }
 
-/** Removes the links that left a relation and adds the new ones. */
+/** Removes and adds the links of one relation. */
 export async function writeLinks(
   db: Kysely<Tables>,
   agent: number,
@@ -96,8 +96,8 @@ export async function writeLinks(
 }
 
 /**
- * Reads the records with these ids that exist and that the viewer may attach; of tools all that they see. `locks`: as the
- * links will, so that what waits does so before rights are judged.
+ * Reads the existing records with these ids that the viewer may attach; for tools, all that they can see. `locks` locks the rows as linking them
+ * will, so that any waiting happens before rights are checked.
  */
 export async function readReferences(
   db: Kysely<Tables>,
@@ -106,7 +106,7 @@ export async function readReferences(
   locks = false,
 ): Promise<References> {
   const asked = RELATIONS.flatMap(([relation, { link }]) => {
-    const ids = (attached[relation] ?? []).filter(id => typeof id === 'string' || isInt4(id)) // no record has another id
+    const ids = (attached[relation] ?? []).filter(id => typeof id === 'string' || isInt4(id)) // other ids cannot exist
     const list = sql<never[]>`${val(ids)}::${sql.raw(link.idType)}[]`
     return ids.length === 0 ? [] : [[relation, ATTACHABLE[relation](list, viewer)] as const]
   })
@@ -119,7 +119,7 @@ export async function readReferences(
 
 async function lockRecords(trx: Kysely<Tables>, relation: Relation, ids: readonly Id[]): Promise<void> {
   const { section, column } = linkOf(relation)
-  const table = (section === 'users' ? 'user_account' : column.replace(/_id$/, '')) as 'user_account' // all have ids
+  const table = (section === 'users' ? 'user_account' : column.replace(/_id$/, '')) as 'user_account' // every such table has an id
   await trx.selectFrom(table).select('id').where('id', 'in', ids.map(String)).orderBy('id').forKeyShare().execute()
 }
 
@@ -154,7 +154,7 @@ const ATTACHABLE: Record<Relation, (ids: Expression<never[]>, viewer: ViewerPara
   groups: ids => arrayOf(queries().selectFrom('user_group as g').select('g.id').where('g.id', '=', anyOf(ids))),
 }
 
-/** SQL: the viewer may attach the tool. A tool of an MCP server needs a manager of all tools, or the owner of the tool or server. */
+/** SQL: true if the viewer may attach the tool. For a tool of an MCP server, they must manage all tools or own the tool or the server. */
 function isAttachable({ managesAll, user }: Viewer): Expression<SqlBool> {
   const { eb, exists, or, selectFrom } = on<{ t: 'tool' }>()
   const servers = selectFrom('mcp_server as m').whereRef('m.id', '=', 't.mcp_server_id').where('m.owner_id', '=', user)
@@ -164,9 +164,9 @@ function isAttachable({ managesAll, user }: Viewer): Expression<SqlBool> {
 const readPage = pagesOf('persona', PersonaSummary, 'owner_id')
 const listed = on<{ r: 'persona' }>()
 
-/** Reads a page of the agents that the caller and the token may see. */
+/** Reads a page of the agents that the caller and the token can see. */
 export const readPersonaPage: ReadPage = (db, caller, asked) => {
-  const { deleted = false } = asked // a deleted one is its owner's
+  const { deleted = false } = asked // only the owner sees a deleted agent
   const isSeen = deleted ? listed('r.owner_id', '=', caller.userId) : isSeenBy(caller.userId)
   const rights = isAdmin(caller) ? [] : [isSeen]
   return readPage(
@@ -177,7 +177,7 @@ export const readPersonaPage: ReadPage = (db, caller, asked) => {
   )
 }
 
-/** SQL: the user owns the agent `r`, or it is public, or shared with them or a group. Each list of shares is read once. */
+/** SQL: true if the user owns the agent `r`, or it is public or shared with them or their group. Each list of shares is read once. */
 function isSeenBy(user: string): Expression<SqlBool> {
   const { eb, or, ref, selectFrom } = listed
   const shared = selectFrom('persona_user as s').select('s.persona_id').where('s.user_id', '=', user)

@@ -24,7 +24,7 @@ import { PERSONA_READS } from './state.js'
 
 /* The operations that update, create, restore and delete an agent. */
 
-/** The dependencies of the operations that write agents. `isToday`: below `/api`, with the rules of the published product. */
+/** The dependencies of the operations that write agents. `isToday`: the operations are below `/api`, with the rules of the published product. */
 interface PersonaOptions extends OperationOptions {
   isToday?: boolean
 }
@@ -146,9 +146,9 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
   })
 }
 
-/** Returns the requested fields as they are stored. The body is already validated. */
+/** The requested fields in their stored form. The body has been validated. */
 function fieldsOf(body: Readonly<Record<string, unknown>>, mask?: string[]): PersonaUpdateFields {
-  const fields = { ...body } // most bodies have exactly these fields, so a copy is faster than selecting them
+  const fields = { ...body } // copying is faster, because most bodies contain only these fields
   for (const name in fields) {
     if (!FIELD_NAMES.has(name) || (mask !== undefined && !mask.includes(name))) delete fields[name]
   }
@@ -161,7 +161,7 @@ function fieldsOf(body: Readonly<Record<string, unknown>>, mask?: string[]): Per
 
 const FIELD_NAMES: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => name))
 
-/** The warning that `users` names the owner, who needs no share. */
+/** Warns if `users` names the owner, who needs no share. */
 function ownerShareWarnings(decision: PersonaDecision | null, { users }: PersonaUpdateFields): string[] {
   const owner = decision?.after.owner_id
   return owner && users?.includes(owner) ? [`users: ${owner} owns the agent, and was left out`] : []

@@ -11,28 +11,28 @@ import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, ResourceTypes, VersionedResource } from '../updates/resource.js'
 
-/** The new values of a proposal, in the form of a request: a definition as its hash, header values as masks. */
+/** The new values of a proposal as in a request, except that a definition is its hash and header values are masks. */
 export type ProposedFields = Readonly<Record<string, unknown>>
 
-/** The proposed fields of a decision: shares without their levels. */
+/** The changed fields of a decision, with shares as plain ids. */
 export function proposedBy({ changes }: Decision): ProposedFields {
-  const proposed = ({ field, to }: Change) => (isRelation(field) ? (to as StoredLink[]).map(idOf) : to) // of the field's type
+  const proposed = ({ field, to }: Change) => (isRelation(field) ? (to as StoredLink[]).map(idOf) : to) // the field's type
   return Object.fromEntries(changes.map(change => [change.field, proposed(change)]))
 }
 
-/** What proposals need of a kind of record. */
+/** The functions that proposals need for one kind of record. */
 export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   resource: VersionedResource<T>
-  /** What the fields would change now. */
+  /** The changes that the fields would make to the current state. */
   differenceOf(state: T['State'], fields: ProposedFields, caller: Caller): Change[]
-  /** The part of an update that asks for the fields. */
+  /** The part of an update that sets these fields. */
   updateOf(db: Kysely<Tables>, fields: ProposedFields, ring: KeyRing): Promise<Pick<T['Request'], 'fields'>>
 }
 
 const persona: ProposalKind<PersonaTypes> = {
   resource: personaResource,
   differenceOf,
-  // Strict, so that a field which the approver may not set is refused and not kept.
+  // With `strict`, a field that the approver must not set is refused, not ignored.
   updateOf: async (_, fields) => ({ fields, masked: true, strict: true }),
 }
 
@@ -43,12 +43,12 @@ const tool: ProposalKind<ToolTypes> = {
     const changes = Object.entries(fields).map(([field, to]) => ({ field, from: now[field], to }))
     return changes.filter(({ from, to }) => !sameValue(from, to))
   },
-  // The definition was judged when it was proposed.
+  // The definition was already checked when it was proposed.
   updateOf: async (db, { definition = null, ...fields }, ring) => {
-    const update = await updateOfStored(db, fields as ToolUpdateFields, definition as string | null) // as a decision had them
+    const update = await updateOfStored(db, fields as ToolUpdateFields, definition as string | null) // the types of `ProposedFields`
     return { ...update, ring }
   },
 }
 
-/** The caller of these functions passes only what another function of the same kind returned. */
+/** The types are widened: callers combine only functions of the same kind. */
 export const PROPOSAL_KINDS = { persona, tool } as unknown as Readonly<Record<ResourceKind, ProposalKind>>

@@ -75,12 +75,12 @@ export function summaryOf({ may_decide: _, ...summary }: ProposalRow): string {
   return JSON.stringify(summary)
 }
 
-/** The tag that an approval takes as `If-Match`: `"proposal-17-7"`, with the version of the record that was seen. */
+/** The tag that an approval sends as `If-Match`: `"proposal-17-7"`. It includes the version of the record that the approver saw. */
 export function proposalTag({ id, record }: ProposalRow): string {
   return `"proposal-${id}-${record.version}"`
 }
 
-/** Makes the JSON of a `ProposalRecord` that the caller sees. Throws `ResourceNotFound`. */
+/** Renders a `ProposalRecord` as the caller sees it. Throws `ResourceNotFound`. */
 async function showProposal(
   options: ToolOptions,
   request: Pick<FastifyRequest, 'caller' | 'raw'>,
@@ -99,7 +99,7 @@ async function showProposal(
     const [shown = []] = await resource.changesOf(trx, state, [asRow], viewer)
     return { row, state, definition: changes.find(isDefinition), shown }
   })
-  // Texts of definitions are put in as they are stored.
+  // Stored texts of definitions are inserted unchanged.
   const texts = definition && (await definitionTexts(database, definition))
   const changes = shown.map(change => JSON.stringify(change))
   if (texts) changes.push(`{"field":"definition","from":${texts.from},"to":${texts.to}}`)
@@ -111,13 +111,13 @@ async function showProposal(
 const isDefinition = ({ field }: Change) => field === 'definition'
 
 async function definitionTexts({ db }: Database, { from, to }: Change): Promise<{ from: string; to: string }> {
-  const [before, after] = [from, to] as (string | null)[] // changes name definitions by hash
+  const [before, after] = [from, to] as (string | null)[] // changes refer to definitions by hash
   const definitions = await definitionsOf(db, [before ?? null, after ?? null])
   const textOf = (hash: string | null = null) => definitions.of({ definition_hash: hash })
   return { from: textOf(before), to: textOf(after) }
 }
 
-/** Makes the JSON of what storing a definition would change, and for whom. */
+/** Renders as JSON the changes that a definition would make, and the agents that it affects. */
 async function impactOf(
   { database, workers }: ToolOptions,
   { caller, raw }: Pick<FastifyRequest, 'caller' | 'raw'>,

@@ -8,7 +8,7 @@ import { Refused, ResourceNotFound, TRY_AGAIN, Unavailable } from '../errors.js'
 import type { CheckedDefinition } from '../tool/rules.js'
 import type { ProposedFields } from './kinds.js'
 
-/** A proposal that the caller sees, with its record of now. */
+/** A proposal that the caller can see, with the current version of its record. */
 export interface ProposalRow {
   id: number
   kind: ResourceKind
@@ -17,27 +17,27 @@ export interface ProposalRow {
   author: { id: string; email: string }
   message: string
   fields: string[]
-  /** The proposed fields that changed since the base. */
+  /** The proposed fields that others have changed since the proposal's base version. */
   conflicts: string[]
   state: ProposalState
   created_at: string
   closed_at: string | null
   closed_by: { id: string; email: string } | null
   reason: string | null
-  /** True if the caller has the right to update the record. */
+  /** True if the caller may update the record. */
   may_decide: boolean
 }
 
 export interface AskedProposals {
   state?: ProposalState | undefined
   kind?: ResourceKind | undefined
-  /** Of a record. */
+  /** The id of a record. */
   id?: number | undefined
   after?: number
   rows?: number
 }
 
-/** Reads the proposals of a caller, and those that they may decide: only of records that they see now, by id. */
+/** Reads the caller's own proposals and those that they may decide, sorted by id. Includes only proposals for records that they can see now. */
 export async function readProposals(
   db: Kysely<Tables>,
   caller: Caller,
@@ -76,14 +76,14 @@ export async function readProposals(
   return found.rows
 }
 
-/** Reads one proposal that the caller sees. Throws `ResourceNotFound`. */
+/** Reads one proposal if the caller can see it. Throws `ResourceNotFound`. */
 export async function readProposal(db: Kysely<Tables>, caller: Caller, id = 0): Promise<ProposalRow> {
   const [row] = await readProposals(db, caller, {}, id)
   if (row === undefined) throw new ResourceNotFound('proposal')
   return row
 }
 
-/** Reads the new values of a proposal that the caller sees. */
+/** Reads the new values of a proposal, which the caller must be able to see. */
 export async function readFields(db: Kysely<Tables>, { id }: ProposalRow): Promise<ProposedFields> {
   return (await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirstOrThrow()).fields
 }
@@ -99,7 +99,7 @@ interface NewProposal {
   definition: CheckedDefinition | null
 }
 
-/** Stores a proposal of a record that the transaction has locked, and returns its id. Throws `Refused` if there are too many. */
+/** Stores a proposal for a record that the transaction has locked, and returns its id. Throws `Refused` if there are too many. */
 export async function insertProposal(trx: Transaction<Tables>, caller: Caller, proposal: NewProposal): Promise<number> {
   const { kind, id, version, message, fields, definition } = proposal
   const [text, { userId: author }] = [JSON.stringify(fields), caller]
@@ -130,7 +130,7 @@ const FULL =
   `An author has at most ${OF_AUTHOR_MAX} open proposals, and an agent or tool ${OF_RECORD_MAX} with ${MIB_OF_RECORD_MAX} MiB together: ` +
   'wait for decisions, or withdraw one.'
 
-/** The caller lost or got rights since they were read. */
+/** The caller's rights changed after they were read. */
 export function rightsChanged(): Unavailable {
   return new Unavailable('overloaded', `Your rights were changed meanwhile. ${TRY_AGAIN}`, 'not_applied')
 }

@@ -27,11 +27,11 @@ import { proposalTag, summaryOf } from './read-proposals.js'
 import { RejectRequest } from './schema.js'
 import { insertProposal, type ProposalRow, readFields, readProposal, rightsChanged } from './statements.js'
 
-/** Whoever ends a proposal locks its record first, so that of two ends one has an effect. */
+/** Every end of a proposal first locks its record, so that only one of two concurrent ones takes effect. */
 
 /**
- * Stores an update as a proposal: the engine decides it as it would the update, without the author's rights to edit. Throws what an update
- * throws, and `Refused` if there are too many proposals.
+ * Stores an update as a proposal. It is decided like the update, but the author needs no right to edit. Throws the errors of an update, and
+ * `Refused` if there are too many proposals.
  */
 export const propose: Propose = async (job, message) => {
   const { database, request } = job
@@ -57,7 +57,7 @@ async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string
     if (!resource.isVisible(now.state, caller)) throw new ResourceNotFound(kind)
     const decision = await decide(trx, { resource, request: now.request }, now.state)
     if (decision.changes.length === 0) throw new InvalidRequest([NOTHING])
-    const { definition = null } = decision as { definition?: CheckedDefinition | null } // a tool has it
+    const { definition = null } = decision as { definition?: CheckedDefinition | null } // set for tools
     const { version } = now.state
     const content = { message, fields: proposedBy(decision), definition }
     const proposal = await insertProposal(trx, caller, { kind, id, version, ...content })
@@ -82,22 +82,22 @@ const ACTS = {
   withdraw: 'Ends a proposal of the caller.',
 }
 
-/** `POST /proposals/{proposal_id}/approve`, `/reject` and `/withdraw`. `byAnyone`: authors may approve their own. */
+/** `POST /proposals/{proposal_id}/approve`, `/reject` and `/withdraw`. `byAnyone`: authors may approve their own proposals. */
 export function registerDecideProposals(app: FastifyInstance, options: ToolOptions, byAnyone: boolean): void {
   const { database, ring } = options
   register('approve', { headers: Type.Object({ 'if-match': IfMatch }) }, async (request, row, reply) => {
-    const { 'if-match': seen } = request.headers as unknown as { 'if-match'?: Precondition } // parsed by the route's schema
+    const { 'if-match': seen } = request.headers as unknown as { 'if-match'?: Precondition } // the route's schema parses it
     if (seen?.kind !== 'tags') throw new Refused('PRECONDITION_REQUIRED', IF_MATCH_REQUIRED)
     const { kind, record } = row
     const basis = { ...basisOf(request, 'update', options), requireApproval: NONE, precondition: ANY, minimal: true }
     const resource = approvalOf(row, { seen, byAnyone, ring })
     const asked = { ...basis, kind, id: record.id, fields: {}, key: null }
     const { decision, version } = await store({ database, resource, request: asked }, null)
-    addWarnings(reply, (decision as { notes?: string[] }).notes ?? []) // a tool has them
+    addWarnings(reply, (decision as { notes?: string[] }).notes ?? []) // tools have notes
     reply.header('etag', entityTag(kind, record.id, version))
   })
   register('reject', { body: RejectRequest }, async (request, row, reply) => {
-    const { reason } = request.body as typeof RejectRequest.static // validated by the route's schema
+    const { reason } = request.body as typeof RejectRequest.static // the route's schema validates it
     addWarnings(reply, unknownFieldWarnings(unknownFields(RejectRequest, request.body as object)))
     await end(request, row, { state: 'rejected', reason }, requireDecider)
   })
@@ -153,7 +153,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
   }
 }
 
-const NONE = 'none' as const // this is already the approval
+const NONE = 'none' as const // no further approval is needed
 const ANY = { kind: 'any' } as const
 const IF_MATCH_REQUIRED =
   'An approval must have If-Match with the ETag of GET /proposals/{id}: what was seen is approved.'
@@ -165,7 +165,7 @@ interface Approval {
   ring: ToolOptions['ring']
 }
 
-/** An update with the fields of a proposal, by the rights of the approver. The proposal ends in its transaction. */
+/** An update with the fields of a proposal, under the approver's rights. The proposal ends in the same transaction. */
 function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approval): VersionedResource<ResourceTypes> {
   const { resource, updateOf } = PROPOSAL_KINDS[kind]
   return {
@@ -211,7 +211,7 @@ function requireDecider({ may_decide }: ProposalRow): void {
 
 const FAULTS_NAMED_MAX = 5
 
-/** The refusal of a proposal that was valid when its author made it. */
+/** The error for a proposal that was valid when it was made and no longer is. */
 function unusable({ faults }: InvalidRequest): Refused {
   const named = faults.slice(0, FAULTS_NAMED_MAX).map(({ loc: [, ...place], msg }) => `${place.join('.')}: ${msg}`)
   return new Refused('PROPOSAL_UNUSABLE', `You cannot store this now. ${named.join('; ')}`)

@@ -30,7 +30,7 @@ import {
   SECRET_BYTES_MAX,
 } from './statements.js'
 
-/** The fields of a read of the agent. Shares, labels and other records are left out, and the model has a member of its own. */
+/** The agent's fields in the answer. Shares, labels and other records are omitted, and the model has its own member. */
 const AGENT_FIELDS = Type.Omit(
   PersonaRecord,
   words('tools labels owner users groups document_sets llm_model_provider_override llm_model_version_override'),
@@ -62,7 +62,7 @@ export const RuntimeAgent = Type.Object(
   { $id: 'RuntimeAgent' },
 )
 export const RuntimeHeaders = Type.Object({ headers }, { $id: 'RuntimeHeaders' })
-/** The two routes for runtimes: an agent with all that a runtime needs for it, and the headers of one tool. */
+/** The two routes for runtimes: an agent with everything needed to run it, and the headers of one tool. */
 export function registerReadRuntime(app: FastifyInstance, options: ToolOptions): void {
   const routes = app.withTypeProvider<SchemaTypes>()
   routes.get(
@@ -90,7 +90,7 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
       if (tools === null) throw new SnapshotTooLarge(secret_bytes, SECRET_BYTES_MAX)
       const { llm_model_provider_override: provider, llm_model_version_override: version } = agent
       const shown = members({ ...agent, model: { provider, version } }, AGENT_MEMBERS)
-      // Each header value has its own mask, which a rotation of keys keeps.
+      // Each header value has its own mask, which rotating keys does not change.
       const masked = tools.map(({ sealed, is_recorded: _, ...tool }) => [tool, sealed.map(({ mask }) => mask)])
       const tag = contentTag(VERSION, shown, JSON.stringify(masked))
       const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
@@ -133,7 +133,7 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
   )
 }
 
-/** A tool as the answer shows it. `functions` is null for a built-in tool and one of an MCP server. */
+/** A tool in the answer. `functions` is null for built-in tools and tools of MCP servers. */
 interface CallableTool extends Record<string, unknown> {
   id: number
   functions: { name: string }[] | null
@@ -144,7 +144,7 @@ async function callableTools(options: ToolOptions, request: FastifyRequest, tool
   let bytesMade = 0
   for (const tool of tools) {
     const shown = Object.fromEntries([...TOOL_FIELDS, 'version' as const].map(name => [name, tool[name]]))
-    const { bytes, ...functions } = await functionsOf(options, request, tool) // in turn, because a token has few places in workers
+    const { bytes, ...functions } = await functionsOf(options, request, tool) // sequential, because a token may use few workers at a time
     bytesMade += bytes
     requireRoom(bytesMade, options)
     callable.push({ ...shown, id: tool.id, headers: headersOf(options.ring, tool), ...functions })
@@ -152,12 +152,12 @@ async function callableTools(options: ToolOptions, request: FastifyRequest, tool
   return withUniqueNames(callable)
 }
 
-/** Requires that tools of this size fit into one answer. Throws `SnapshotTooLarge`. */
+/** Throws `SnapshotTooLarge` if tools of this size exceed the limit of one answer. */
 function requireRoom(bytes: number, { snapshotBytesMax }: ToolOptions): void {
   if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
 }
 
-/** Functions by the hash of their definition and the names of the tool's headers: they never change. */
+/** A cache of functions by the hash of their definition and the tool's header names. Entries never become stale. */
 const known = new LRUCache<string, Pick<CallableTool, 'functions'> & { bytes: number }>({ maxSize: 4 * 1024 * 1024 })
 
 async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: FastifyRequest, tool: RuntimeTool) {
@@ -168,18 +168,18 @@ async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: 
   if (cached !== undefined) return cached
   const job = { body: {}, caller, raw }
   const text = await workers.run('read_functions', job, { headerNames }, storedText(database, tool))
-  const functions = JSON.parse(text) as Pick<CallableTool, 'functions'> // its task wrote it
+  const functions = JSON.parse(text) as Pick<CallableTool, 'functions'> // the task returns this type
   const made = { ...functions, bytes: Buffer.byteLength(text) }
   known.set(key, made, { size: key.length + text.length })
   return made
 }
 
-/** The longest name of a function that every vendor accepts. */
+/** The maximum length of a function name that every provider accepts. */
 const NAME_CHARACTERS = 64
 
 /**
- * Gives functions names that are unique among all tools. A name that occurs twice gets `_TOOLID`, in place of its end if it would be too
- * long, or `_2_TOOLID` and so on if that is taken.
+ * Makes function names unique among all tools. A name that occurs twice gets the suffix `_TOOLID`, or `_2_TOOLID` and so on if that is taken.
+ * Names that become too long are cut before the suffix.
  */
 export function withUniqueNames(tools: readonly CallableTool[]): CallableTool[] {
   const uses = new Map<string, number>()
@@ -200,7 +200,7 @@ export function withUniqueNames(tools: readonly CallableTool[]): CallableTool[] 
   })
 }
 
-/** Decrypts the headers of a tool. Throws `Unavailable` if one cannot be decrypted. */
+/** Decrypts the headers of a tool. Throws `Unavailable` if a value cannot be decrypted. */
 function headersOf(ring: KeyRing, { id: toolId, sealed }: RuntimeTool): Header[] {
   return sealed.map(({ name, key_id: keyId, nonce, ciphertext }) => {
     const bytes = { nonce: Buffer.from(nonce, 'hex'), ciphertext: Buffer.from(ciphertext, 'hex') }

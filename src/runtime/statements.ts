@@ -10,25 +10,25 @@ import { type PersonaState, personaFields, storedIds } from '../persona/state.js
 import { type ShownTool, shownTools } from '../tool/snapshot.js'
 import type { Actor } from '../updates/audit.js'
 
-/* What a runtime reads, in the statement that reads the caller: rights, content and encrypted values are of the same moment. */
+/* The data for a runtime, read by the same statement as the caller, so that rights, content and encrypted values belong to the same moment. */
 
-/** An enabled tool. `sealed` has its headers in hex; the mask stands for the value in entity tags. */
+/** An enabled tool. `sealed` has its encrypted headers in hex. Entity tags use the mask in place of the value. */
 export interface RuntimeTool extends ShownTool {
   version: number
   sealed: Record<'name' | 'mask' | 'key_id' | 'nonce' | 'ciphertext', string>[]
-  /** True if a read of its headers by this token is recorded for this hour. */
+  /** True if a read of its headers by this token has been recorded in this hour. */
   is_recorded: boolean
 }
 
 export interface RuntimeState {
   agent: Omit<PersonaState, 'related' | 'recent' | 'owner'>
-  /** The bytes of all header values. */
+  /** The size of all header values. */
   secret_bytes: number
   /** Null if these are more than `SECRET_BYTES_MAX`. */
   tools: RuntimeTool[] | null
 }
 
-/** The most bytes of header values that are read for one answer. */
+/** The size limit of all header values in one answer. */
 export const SECRET_BYTES_MAX = 8 * 2 ** 20
 
 const { exists, or, ref, selectFrom } = on<{ t: 'tool'; p: 'persona'; caller: CallerView }>()
@@ -62,7 +62,7 @@ function secretBytes(ids: Expression<number[]>) {
   return headers.select(sql<number>`coalesce(sum(octet_length(h.ciphertext)), 0)`.as('bytes'))
 }
 
-/** Reads an agent, as `RuntimeState`. */
+/** Reads an agent as a `RuntimeState`. */
 export const AGENT_LOOKUP = {
   parameter: 'persona_id',
   statement: callerStatement('caller_and_runtime_agent', id => {
@@ -75,7 +75,7 @@ export const AGENT_LOOKUP = {
   }),
 }
 
-/** Reads a tool of a live agent that the caller sees and that the token is bound to, as `RuntimeTool`. */
+/** Reads a tool as a `RuntimeTool`, if an agent that the caller can see has it and the token is bound to it. */
 export const HEADERS_LOOKUP = {
   parameter: 'tool_id',
   statement: callerStatement('caller_and_runtime_tool', id => {
@@ -87,8 +87,8 @@ export const HEADERS_LOOKUP = {
 }
 
 /**
- * Records the first read of each tool's headers by the token in this hour; an index keeps these events unique. Throws `Unavailable`,
- * whatever the reason.
+ * Records the first read of each tool's headers by this token in the current hour. An index prevents duplicates. Throws `Unavailable` for any
+ * error.
  */
 export async function recordReads({ db }: Database, actor: Actor, tools: readonly RuntimeTool[]): Promise<void> {
   const { id, tokenId, requestId, clientAddress } = actor

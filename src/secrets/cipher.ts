@@ -1,14 +1,14 @@
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync, type KeyObject, randomBytes } from 'node:crypto'
 import type { KeyRing } from './key-ring.js'
 
-/** The tool and header that a value belongs to. An encrypted value can be decrypted only with the same place. */
+/** The tool and header that a value belongs to. An encrypted value can be decrypted only for the same place. */
 export interface HeaderPlace {
   toolId: number
-  /** Not case-sensitive. */
+  /** Compared without regard to case. */
   headerName: string
 }
 
-/** A stored secret: the id of its key, a 12-byte nonce, and the ciphertext with a 16-byte tag at its end. */
+/** A stored secret: the id of its key, a 12-byte nonce, and the ciphertext followed by a 16-byte tag. */
 export interface SealedSecret {
   keyId: string
   nonce: Buffer
@@ -25,7 +25,7 @@ const REQUEST_PURPOSE = 'request-fingerprint/1'
 export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPlace): SealedSecret {
   const keyId = ring.currentId
   const nonce = randomBytes(NONCE_BYTES)
-  // The first key is in the ring.
+  // The ring always contains its first key.
   const cipher = createCipheriv(ALGORITHM, ring.keys.get(keyId) as KeyObject, nonce, { authTagLength: TAG_BYTES })
   cipher.setAAD(placeData(place))
   const ciphertext = Buffer.concat([cipher.update(plaintext, 'utf8'), cipher.final(), cipher.getAuthTag()])
@@ -33,8 +33,8 @@ export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPla
 }
 
 /**
- * Decrypts a header value, or returns why it does not open: the ring lacks its key, or the value was damaged, moved to another place, or
- * encrypted with another key of the same id.
+ * Decrypts a header value. Otherwise returns the reason: the ring lacks the key, or the value was damaged, moved, or encrypted with another key
+ * that has the same id.
  */
 export function openSecret(
   ring: KeyRing,
@@ -53,7 +53,7 @@ export function openSecret(
   }
 }
 
-/** The HMAC of a value in a request's fingerprint, in hex, under a key derived from one of the ring. Null if the ring lacks that key. */
+/** The HMAC, in hex, of a value in a request's fingerprint. Its key is derived from a key of the ring. Null if the ring lacks that key. */
 export function requestHash(ring: KeyRing, keyId: string | null, value: string): string | null {
   const key = keyId === null ? undefined : ring.keys.get(keyId)
   if (key === undefined) return null
@@ -62,7 +62,7 @@ export function requestHash(ring: KeyRing, keyId: string | null, value: string):
     .digest('hex')
 }
 
-/** Joins the parts as bytes, each after its length (4 bytes, big endian), so that no two places have the same bytes. */
+/** Joins the parts as bytes, each preceded by its length (4 bytes, big endian), so that different places have different bytes. */
 function placeData({ toolId, headerName }: HeaderPlace): Buffer {
   return Buffer.concat(
     [HEADER_VALUE_PURPOSE, String(toolId), headerName.toLowerCase()].flatMap(part => {

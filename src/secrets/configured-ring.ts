@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { makeFolder } from '../db/embedded/home.js'
 import { generateKey, InvalidKeyRing, type KeyRing, parseKeyRing } from './key-ring.js'
 
-/** The key ring is missing or unusable. The message has the remedy. */
+/** The key ring is missing or unusable. The message names the remedy. */
 export class KeyRingMissing extends Error {}
 
 interface Settings {
@@ -13,8 +13,8 @@ interface Settings {
 }
 
 /**
- * The key ring of the configuration. With the embedded database only, it defaults to a file next to its data, which is created if missing;
- * for an external database such a file could be lost with the container. Throws `KeyRingMissing`.
+ * The configured key ring. With the embedded database, it defaults to a file next to the data, which is created if missing. An external database
+ * has no such default, because the file could be lost together with the container. Throws `KeyRingMissing`.
  */
 export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
   try {
@@ -24,7 +24,7 @@ export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
   } catch (error) {
     if (error instanceof InvalidKeyRing) throw new KeyRingMissing(error.message)
     if (!(error instanceof Error && 'code' in error)) throw error
-    const reason = error.message.split(', ', 1)[0] // without the path: by mistake it may be the key itself
+    const reason = error.message.split(', ', 1)[0] // without the path, which may be the key itself if it was set by mistake
     throw new KeyRingMissing(
       secrets.keysFile === undefined
         ? `the key file ${keyFileIn(database.dataDir)} cannot be read or made (${reason}): set DATA_DIR to a folder that this user can write`
@@ -39,18 +39,18 @@ export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
 
 const keyFileIn = (dataDir: string) => join(dataDir, 'secret-keys')
 
-/** Reads the key file of the embedded database, or creates it: written under a temporary name, then linked, so that it is never incomplete. */
+/** Reads the key file of the embedded database, or creates it. A new file is first written under a temporary name, so that it is never incomplete. */
 function ownKeyFile(dataDir: string): string {
   const path = keyFileIn(dataDir)
   if (!existsSync(path)) {
     makeFolder(dataDir)
-    // A random name: process ids repeat in containers, and a killed process leaves its draft.
+    // The name is random, because process ids repeat in containers and a killed process leaves its draft behind.
     const draft = `${path}.${randomUUID()}`
     try {
       writeFileSync(draft, `${generateKey()}\n`, { flag: 'wx', mode: 0o600, flush: true })
       linkSync(draft, path)
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // else another process was faster: both use its key
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // otherwise another process has created it, and both use its key
     } finally {
       rmSync(draft, { force: true })
     }

@@ -1,12 +1,12 @@
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
 
 const KEY_BYTES = 32
-// Ids are shorter than any encoded 32-byte key (43 characters in base64, 64 in hex). So a key written in place of an id is not accepted as
-// an id and shown.
+// Ids are shorter than any encoded 32-byte key (43 characters in base64, 64 in hex). A key that is mistaken for an id is therefore refused and
+// never shown.
 const KEY_ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$/
 const BASE_64 = /^[A-Za-z0-9+/]+={0,2}$/
 
-/** The text of a key ring is invalid. `faults` names entries by position and id, never by key. */
+/** The text of a key ring is invalid. `faults` identifies entries by position and id, never by key. */
 export class InvalidKeyRing extends Error {
   override readonly name = 'InvalidKeyRing'
 
@@ -15,7 +15,7 @@ export class InvalidKeyRing extends Error {
   }
 }
 
-/** The keys of stored secrets. The current one encrypts, all decrypt. Printing a `KeyObject` does not reveal its key. */
+/** The keys for stored secrets. The current key encrypts, and all keys decrypt. Printing a `KeyObject` does not reveal the key. */
 export interface KeyRing {
   /** The id of the first key. */
   currentId: string
@@ -23,7 +23,7 @@ export interface KeyRing {
   keys: ReadonlyMap<string, KeyObject>
 }
 
-/** Parses a key ring: entries `id:base64` of 32 bytes, separated by commas or blanks, with `#` comments. Throws `InvalidKeyRing`. */
+/** Parses a key ring: `id:base64` entries with 32-byte keys, separated by commas or blanks, and `#` comments. Throws `InvalidKeyRing`. */
 export function parseKeyRing(text: string): KeyRing {
   const keys = new Map<string, KeyObject>()
   const entries = text.replace(/#[^\r\n]*/g, '').split(/[\s,]+/)
@@ -43,7 +43,7 @@ export function parseKeyRing(text: string): KeyRing {
   return { currentId, keys }
 }
 
-/** A random entry for a key ring, `id:base64`. The default id is today's date with four random digits. */
+/** A random `id:base64` entry for a key ring. The default id is today's date with four random digits. */
 export function generateKey(id = `${new Date().toISOString().slice(0, 10)}-${randomBytes(2).toString('hex')}`): string {
   if (!KEY_ID.test(id)) throw new InvalidKeyRing(['a key id is 1 to 32 letters, digits, "_", "." or "-"'])
   return `${id}:${randomBytes(KEY_BYTES).toString('base64')}`
@@ -51,7 +51,7 @@ export function generateKey(id = `${new Date().toISOString().slice(0, 10)}-${ran
 
 function keyFault(encoded: string): string | undefined {
   const bytes = Buffer.from(encoded, 'base64')
-  // Buffer.from skips invalid characters: encode again to detect them.
+  // Encodes again, because Buffer.from skips invalid characters.
   if (!BASE_64.test(encoded) || bytes.toString('base64') !== encoded) return 'the key is not base64'
   if (bytes.length !== KEY_BYTES) return `the key has ${bytes.length} bytes, not ${KEY_BYTES}`
   return undefined

@@ -12,7 +12,7 @@ const known = new LRUCache<string, CheckedDefinition>({
 })
 
 export interface Definitions {
-  /** The text of a tool's definition; `null` if it has none. Throws `Unavailable` if it was pruned meanwhile. */
+  /** The text of a tool's definition; `null` if the tool has none. Throws `Unavailable` if it was pruned meanwhile. */
   of(tool: { definition_hash: string | null }): string
 }
 
@@ -21,7 +21,7 @@ export async function definitionsOf(executor: Executor, hashes: readonly (string
   return { of: ({ definition_hash: hash }) => (hash === null ? 'null' : kept(found.get(hash)).text) }
 }
 
-/** A stored definition. Throws `Unavailable` if it was pruned meanwhile. */
+/** Reads a stored definition. Throws `Unavailable` if it was pruned meanwhile. */
 export async function storedDefinition(executor: Executor, hash: string): Promise<CheckedDefinition> {
   return kept((await storedDefinitions(executor, [hash])).get(hash))
 }
@@ -36,7 +36,7 @@ export async function definitionText(executor: Executor, hash: string): Promise<
   return (await storedDefinitions(executor, [hash])).get(hash)?.text
 }
 
-/** Stored definitions by hash. Reads those that are not cached with one statement. */
+/** Stored definitions by hash. Those that are not cached are read with one statement. */
 export async function storedDefinitions(executor: Executor, hashes: readonly (string | null)[]) {
   const asked = [...new Set(hashes)].filter(hash => hash !== null)
   const cached = asked.flatMap(hash => known.get(hash) ?? [])

@@ -1,12 +1,12 @@
 import { LRUCache } from 'lru-cache'
 
-/* A cache of facts about definitions, by hash in hex. Workers load it, so it imports nothing of the database. */
+/* A cache of facts about definitions, by hash in hex. Workers load this file, so it must not import the database. */
 
 interface Facts {
   origins?: ReadonlySet<string>
-  /** The headers for which the definition passed the check, with its result. */
+  /** The tool's headers with which the definition passed the check, and the result. */
   checked?: { headers: string; notes: string[]; names: readonly string[] }
-  /** True if it was in the database and may have been pruned since: a tool then cannot take it (23503), and it is stored again. */
+  /** True if the definition was stored. It may have been pruned since; then a tool cannot refer to it (23503), and it is stored again. */
   isStored?: boolean
 }
 

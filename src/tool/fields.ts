@@ -7,10 +7,10 @@ import {
   nullableColumn,
 } from '../updates/field-table.js'
 
-/** The columns that are fields. The definition is stored by its hash. */
+/** The columns that are fields. The definition is not one of them, because its column contains a hash. */
 type ToolColumns = Omit<ContentColumns<ToolTable>, 'definition_hash'>
 
-/** The fields of a tool, in the order of audit rows, with their columns. Definition and headers are stored outside the tool's own row. */
+/** The fields of a tool with their columns, in the order of audit rows. Definition and headers are stored in other tables. */
 export const FIELDS = {
   name: column('text', '', {}),
   display_name: nullableColumn('text', {}),
@@ -31,16 +31,16 @@ export const FIELDS = {
 /** A type error here means that `FIELDS` and the table's columns differ in names or types. */
 const columns: ColumnFields<ToolColumns, typeof FIELDS> = FIELDS
 
-// `Object.entries` loses the literal names, which this cast restores.
+// The cast restores the literal names that `Object.entries` loses.
 export const COLUMNS = Object.entries(columns).filter(([, field]) => 'column' in field) as [
   keyof ToolColumns,
   AnyColumnField,
 ][]
 
-/** The content of a tool's own row, with the definition as the SHA-256 of its text, in hex. */
+/** The content of a tool's own row. The definition is represented by the SHA-256 of its text, in hex. */
 export type ToolContent = { -readonly [C in keyof ToolColumns]: ToolColumns[C] } & { definition_hash: string | null }
 
-/** The field values of a new tool before any request sets them. */
+/** The initial field values of a new tool. */
 export const BLANK_TOOL = {
   ...Object.fromEntries(COLUMNS.map(([name, { blank }]) => [name, blank])),
   definition_hash: null,

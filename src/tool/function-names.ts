@@ -5,13 +5,13 @@ import { anyOf, lit, queries } from '../db/statements/queries.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 
-/* Vendors refuse all tools of an agent when two of its functions have one name. */
+/* Warnings about duplicate function names. Model providers refuse all tools of an agent if two functions have the same name. */
 
-/** The most tools that are compared, and warnings that are made. */
+/** The most tools to compare, and the most warnings to return. */
 const TOOLS_MAX = 100
 const WARNINGS_MAX = 5
 
-/** A tool with the names of its functions. */
+/** A tool and the names of its functions. */
 export interface NamedTool {
   id: number
   name: string
@@ -28,7 +28,7 @@ const toolsOf = statement<{ ids: number[] }, NamedTool>('tools_named', { ids: 'i
   tools.where('t.id', '=', anyOf(param('ids'))),
 )
 
-/** SQL: the other tools of the agents that have the tool `id`, on agents that the viewer sees. */
+/** SQL: the other tools of all agents that have the tool `id` and that the viewer sees. */
 export function toolsBeside(param: Param<ViewerParameters & { id: number }>) {
   const agents = queries()
     .selectFrom('persona_tool as l')
@@ -46,14 +46,14 @@ const readToolsBeside = statement<ViewerParameters & { id: number }, NamedTool>(
   toolsBeside,
 )
 
-/** Warns of functions with one name in two tools of an agent that has these tools. */
+/** Warns about functions that have the same name in two of these tools, which belong to one agent. */
 export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]): Promise<string[]> {
   if (toolIds.length < 2) return []
   const tools = await toolsOf.run(db, { ids: toolIds.slice(0, TOOLS_MAX) })
   return tools.flatMap((tool, i) => warningsOf(tool, tools.slice(i + 1))).slice(0, WARNINGS_MAX)
 }
 
-/** Warns of such functions if the decision attached a tool. The change is stored already, so a failed reading gives no warning. */
+/** Does the same if the decision attached a tool. The change is already stored, so errors only suppress the warnings. */
 export async function attachedNames(
   db: Kysely<Tables>,
   decision: { attached: { tool_ids?: readonly unknown[] }; after: { tool_ids: readonly number[] } } | null,
@@ -62,8 +62,8 @@ export async function attachedNames(
 }
 
 /**
- * Warns of functions of a tool whose names another tool of an agent has too, on agents that the viewer sees. `beside`: these tools, if they
- * are read already. If reading fails, there are no warnings.
+ * Warns about functions that share a name with a function of another tool of the same agent, on agents that the viewer sees. `beside`: these
+ * tools, if they were already read. Errors only suppress the warnings.
  */
 export async function namesBeside(
   db: Kysely<Tables>,

@@ -6,10 +6,7 @@ import type { ChangedRow, ShownChange } from '../updates/resource.js'
 import { storedDefinitions } from './definition-cache.js'
 import type { ToolState } from './snapshot.js'
 
-/**
- * Returns the changes of audit rows, with current names. The name of an OAuth configuration is shown to callers who may link it or see it
- * on the tool.
- */
+/** The changes of audit rows with current names. An OAuth configuration's name is shown only to callers who can link it or see it on the tool. */
 export async function toolChanges(
   db: Kysely<Tables>,
   state: Pick<ToolState, 'id' | 'managed_as' | 'oauth_config_id'>,

@@ -13,20 +13,20 @@ import type { ToolState } from './snapshot.js'
 import { removeTool } from './statements.js'
 import { requireUnused } from './tool-use.js'
 
-/* Creates, restores and deletes tools. */
+/* The creation, restoration and deletion of tools. */
 
-/** Creates tools: each is an update of a new row. */
+/** Creates a tool by an update of a new row. */
 export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act: 'creation' }
 
 interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
   Request: RestoreRequest & { ring: KeyRing }
-  /** `left`: the fields that are not restored, because no caller can set them. */
+  /** `left`: the fields that cannot be restored, because no caller can set them. */
   Decision: ToolDecision & { left: ReadonlyMap<string, string> }
 }
 
 /**
- * Restores earlier versions of tools as new versions, without their secrets: with the rights and rules of an update. Like one that stays, a
- * definition is not checked again.
+ * Restores an earlier version of a tool as a new version, without its secrets, under the rights and rules of an update. The restored definition
+ * is not checked again.
  */
 export const toolRestoration: VersionedResource<RestoreTypes> = {
   ...toolResource,
@@ -42,11 +42,11 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const decision = await toolResource
       .decide(db, state, { ...request, ...update })
       .catch(error => Promise.reject(inVersion(error)))
-    const columns = Object.keys(contentOf(then)) as (keyof ToolContent)[] // these are the type's own keys
+    const columns = Object.keys(contentOf(then)) as (keyof ToolContent)[] // the keys of the type
     const differing = columns.filter(column => !sameValue(decision.after[column], then[column]))
     const left = new Map<string, string>(differing.map(column => [column, column]))
     const made = restored(decision, request, left)
-    // Nobody restores secrets, so strict handling does not refuse it.
+    // Secrets can never be restored, so strict handling does not refuse this.
     if (!sameValue(shownHeaders(then.headers), shownHeaders(state.headers)))
       left.set('custom_headers', 'custom_headers')
     return made
@@ -54,8 +54,8 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
 }
 
 /**
- * Detaches a tool from deleted agents, or from those that the caller of `request` may update, and returns their ids. It is passed in because
- * tools do not know agents.
+ * Detaches a tool from deleted agents, or from the agents that the caller of `request` may update, and returns their ids. Passed in as an
+ * argument because this folder does not depend on agents.
  */
 export type ReleaseTool = (
   trx: Transaction<Tables>,
@@ -66,9 +66,9 @@ export type ReleaseTool = (
 
 interface ToolDeletion extends UpdateRequest {
   release: ReleaseTool
-  /** True if the tool is taken off the agents that the caller may update. Other agents still prevent the deletion. */
+  /** True if the deletion also detaches the tool from agents that the caller may update. Other agents still prevent it. */
   detaches: boolean
-  /** The agents that lost the tool, in any try under the lock. */
+  /** The agents that the tool was detached from, in any of the attempts. */
   detached: Set<number>
 }
 
@@ -76,7 +76,7 @@ interface DeletionTypes extends Omit<ToolTypes, 'Request'> {
   Request: ToolDeletion
 }
 
-/** Removes a tool with its sealed secrets. Its audit rows stay. */
+/** Removes a tool with its encrypted secrets. Its audit rows remain. */
 export const toolDeletion: VersionedResource<DeletionTypes> = {
   ...toolResource,
   act: 'deletion',
@@ -84,9 +84,9 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
   decide: async (db, state, request) => {
     const { release, detaches, detached, actor, caller } = request
     requireManageable(state)
-    const trx = db as Transaction<Tables> // a deletion is never alone
+    const trx = db as Transaction<Tables> // a deletion always runs in a transaction
     const { id, managed_as } = state
-    // A group manager may manage the tool only through these agents, so they stay. Agents are locked before the tool, as attaching does.
+    // A group manager may manage the tool only through these agents, so it is not detached from them. Agents are locked before the tool, as when attaching.
     const released = detaches && managed_as !== 'group' ? await release(trx, id, actor, request) : []
     for (const agent of released) detached.add(agent)
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()
@@ -98,7 +98,7 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     (await removeTool.first(executor, { ...viewer, ...entry }))?.version,
 }
 
-/** Decides a removal. The last audit row records it, so `audit verify` knows why the tool is missing. */
+/** Decides on a removal. The last audit row records it, so that `audit verify` knows why the tool is missing. */
 export function decideRemoval(state: ToolState): ToolDecision {
   const changes = [
     { field: 'definition', from: state.definition_hash, to: null },

@@ -9,7 +9,7 @@ import { readToolPage } from './statements.js'
 import { storedText } from './tool-use.js'
 import type { BodyWorkers } from './worker/pool.js'
 
-/** The masks of headers are answered to those who may manage the tool. */
+/** `GET` of a tool. Header masks are shown only to callers who may manage the tool. */
 export function registerReadTool(app: FastifyInstance, options: OperationOptions & { workers: BodyWorkers }): void {
   const { database, workers, ...limits } = options
   registerRead(

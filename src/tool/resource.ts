@@ -23,13 +23,13 @@ export interface ToolTypes extends ResourceTypes {
   Decision: ToolDecision
 }
 
-/** Implements custom tools for the engine of updates. */
+/** How the update engine reads, decides, stores and shows custom tools. */
 export const toolResource: VersionedResource<ToolTypes> = {
   kind: 'tool',
   act: 'update',
   newRow: user_id => ({ ...BLANK_TOOL, user_id }),
   reads: TOOL_READS,
-  isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
+  isVisible: () => true, // every authenticated caller can see tools (DECISIONS section 6)
   isAlone: (state, { dryRun, fields: { custom_headers: headers, oauth_config_id: config = null } }) => {
     const keepsHeaders = headers === undefined || sameValue(headers, shownHeaders(state.headers))
     return dryRun || (keepsHeaders && (config === null || config === state.oauth_config_id))
@@ -47,7 +47,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const { after, definition, headers, changes } = decision
     if (definition !== null && (executor.isTransaction || !factsOf(definition.hash).isStored)) {
       await storeDefinition.run(executor, { ...definition, bytes: Buffer.byteLength(definition.text) })
-      noteFacts(definition.hash, { isStored: !executor.isTransaction }) // a transaction may be rolled back
+      noteFacts(definition.hash, { isStored: !executor.isTransaction }) // a transaction can still be rolled back
     }
     const wanted = writeParameters(COLUMNS, state, changes, viewer, entry)
     const { definition_hash, oauth_config_id } = after
@@ -56,7 +56,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
       if (definition !== null) noteFacts(definition.hash, { isStored: false })
       throw error
     })
-    if (row !== undefined && headers !== null) await writeHeaders(executor as Transaction<Tables>, state.id, headers) // not alone
+    if (row !== undefined && headers !== null) await writeHeaders(executor as Transaction<Tables>, state.id, headers) // new headers require a transaction
     if (row !== undefined) decision.beside = row.beside
     return row?.version
   },
@@ -68,7 +68,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const text = definition_text ?? (await definitionsOf(db, [hash])).of(state)
     return renderTool(shown, text)
   },
-  /** Without an OAuth configuration that the viewer does not see. */
+  /** Omits an OAuth configuration that the viewer cannot see. */
   past: async (db, state, values, viewer) => {
     const then = await toolThen(db, state, values)
     const { oauth_config_id: id } = then
@@ -81,7 +81,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   changesOf: toolChanges,
 }
 
-/** Builds an earlier state, with the text of its definition. Throws `VersionGone` if that is no longer kept. */
+/** Builds an earlier state with the text of its definition. Throws `VersionGone` if the definition was pruned. */
 export async function toolThen(db: Executor, state: ToolState, values: PastValues): Promise<ToolState> {
   const { definition = state.definition_hash, custom_headers, ...columns } = values
   const hash = definition as string | null // audit rows store the hash
@@ -94,13 +94,13 @@ export async function toolThen(db: Executor, state: ToolState, values: PastValue
   return { ...state, ...columns, definition_hash: hash, definition_text, definition_bytes, headers }
 }
 
-/** The part of an update with these fields and a stored definition, which is not checked again. Throws `Unavailable` if it was pruned. */
+/** An update with these fields and a stored definition, which is not checked again. Throws `Unavailable` if the definition was pruned. */
 export async function updateOfStored(db: Executor, fields: ToolUpdateFields, hash: string | null) {
   const definition = hash === null ? {} : { definition: await storedDefinition(db, hash) }
   return { fields: { ...fields, ...definition }, origins: await readOrigins(db, hash), definitionFaults: [] }
 }
 
-/** Returns the origins of a stored definition. They are cached by its hash. */
+/** The origins of a stored definition. They are cached by its hash. */
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
   const cached = factsOf(hash).origins
   if (cached !== undefined || hash === null) return cached ?? new Set()

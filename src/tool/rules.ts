@@ -11,7 +11,7 @@ import type { NamedTool } from './function-names.js'
 import { type Header, headerFaults, shownHeaders } from './headers.js'
 import type { StoredHeader, ToolState } from './snapshot.js'
 
-/** A definition: its JSON text and the text's SHA-256 in hex. */
+/** A definition as JSON text, and the SHA-256 of the text in hex. */
 export interface CheckedDefinition {
   text: string
   hash: string
@@ -19,7 +19,7 @@ export interface CheckedDefinition {
   names: readonly string[]
 }
 
-/** The fields that an update names. Only `oauth_config_id` may be `null`, which clears it. */
+/** The fields of an update. Only `oauth_config_id` can be `null`, which clears it. */
 export interface ToolUpdateFields {
   name?: string
   description?: string
@@ -29,12 +29,12 @@ export interface ToolUpdateFields {
   oauth_config_id?: number | null
 }
 
-/** The part of an update that the rules need. */
+/** The part of an update that the rules check. */
 export interface ToolUpdateContent {
   fields: ToolUpdateFields
-  /** The origins to which calls by the request's definition go. */
+  /** The origins that calls go to with the requested definition. */
   origins: ReadonlySet<string>
-  /** Faults of the definition, reported with the other faults of their stage. */
+  /** Faults of the definition. They are reported together with the other faults of the same stage. */
   definitionFaults: Fault[]
   ring: KeyRing
   /** True if the update is only proposed. */
@@ -47,29 +47,29 @@ export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
 
 /** Facts from the database that a decision needs. */
 export interface References {
-  /** The name of the requested OAuth configuration; undefined if it does not exist or the caller may not link it. */
+  /** The name of the requested OAuth configuration; undefined if it does not exist or the caller must not link it. */
   linkable: string | undefined
-  /** The origins that the stored definition calls; empty unless the request may add or redirect secrets. */
+  /** The origins that calls go to with the stored definition. Empty unless the request may add or redirect secrets. */
   storedOrigins: ReadonlySet<string>
 }
 
-/** A header to store. `sealed` is null if the stored value of this name is kept. */
+/** A header to store. `sealed` is null if the stored value is kept. */
 export interface PlannedHeader extends StoredHeader {
   sealed: SealedSecret | null
 }
 
-/** The decision on an allowed update. `definition` and `headers` are null if the stored ones stay. */
+/** The decision on an allowed update. `definition` and `headers` are null if the stored ones are kept. */
 export interface ToolDecision extends Decision {
   after: ToolState
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
-  /** Warnings for the caller about where secrets are sent from now on. */
+  /** Warnings for the caller about new places that secrets are sent to. */
   notes: string[]
-  /** The other tools of its agents, read by the statement that wrote a new definition. */
+  /** The other tools of its agents. The statement that stores a new definition reads them. */
   beside?: NamedTool[]
 }
 
-/** Decides an update of a state, in the order of DECISIONS section 2. */
+/** Decides on an update of a state, in the order of DECISIONS section 2. */
 export function decideTool(state: ToolState, update: ToolUpdateContent, references: References): ToolDecision {
   requireManageable(state)
   requireRules(state, update)
@@ -96,7 +96,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   }
 }
 
-/** Returns the fields that differ, in the order of the table. `headers` is null if the stored ones stay. */
+/** The fields that differ, in the order of the table. `headers` is null if the stored ones are kept. */
 export function changedFields(state: ToolState, content: ToolContent, headers: PlannedHeader[] | null): Change[] {
   const before = auditedValues(state, state.headers)
   const after = auditedValues(content, headers ?? state.headers)
@@ -106,14 +106,14 @@ export function changedFields(state: ToolState, content: ToolContent, headers: P
   })
 }
 
-/** Returns the fields as audit rows store them: the definition by hash, headers with their masks. */
+/** The fields in the form of audit rows: the definition as its hash, headers with their masks. */
 export function auditedValues(content: ToolContent, headers: readonly StoredHeader[]): Record<string, unknown> {
   return { definition: content.definition_hash, custom_headers: shownHeaders(headers), ...content }
 }
 
-const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // these are the table's own keys
+const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // the table's own keys
 
-/** Requires a custom tool (not built in, not of an MCP server) that the caller manages. */
+/** Throws `Refused` or `Forbidden` unless this is a custom tool (not built in, not of an MCP server) that the caller manages. */
 export function requireManageable(state: ToolState): void {
   if (state.in_code_tool_id !== null || state.mcp_server_id !== null) {
     throw new Refused(
@@ -129,7 +129,7 @@ const OUT_OF_SCOPE =
   'A group manager may update a tool that they own, or one that somebody else attached to an agent shared with a ' +
   'group they manage and that is on no agent outside their groups.'
 
-/** Requires the right to read earlier versions: the right to update, or `manage:actions` for a built-in tool. Throws `Forbidden`. */
+/** Checks the right to read earlier versions: the right to update, or `manage:actions` for a built-in tool. Throws `Forbidden`. */
 export function requireHistory({ managed_as }: ToolState, caller: Caller): void {
   if (managed_as !== null || managesActions(caller)) return
   throw new Forbidden('You can see this tool but not its earlier versions: that takes the right to update it.')
@@ -139,7 +139,7 @@ function requireRules(state: ToolState, update: ToolUpdateContent): void {
   const { fields } = update
   const headers = fields.custom_headers ?? []
   const unknown = redactionFaults(state, headers)
-  // An unchanged definition stays even if rules became stricter.
+  // An unchanged definition is accepted even if rules became stricter.
   const isStored = fields.definition?.hash === state.definition_hash
   const faults = [
     ...(isStored ? [] : update.definitionFaults),
@@ -164,7 +164,7 @@ function redactionFaults(state: ToolState, headers: Header[]): Fault[] {
   })
 }
 
-/** A proposal holds no secrets: others read it. */
+/** A proposal must not contain secrets, because other callers read it. */
 function secretFaults(headers: Header[]): Fault[] {
   const msg = 'A proposal holds no secrets: keep the value by its mask, or set it by an update'
   return headers.flatMap(({ value }, index) =>
@@ -184,8 +184,8 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
 }
 
 /**
- * Returns where secrets are sent from now on, in words. Throws `Forbidden` if a group manager sets a new origin while
- * secrets stay, or turns passthrough on (DECISIONS section 6).
+ * Describes the new places that secrets are sent to. Throws `Forbidden` if a group manager changes the origins while stored secrets are kept, or
+ * turns passthrough on (DECISIONS section 6).
  */
 function secretNotes(
   state: ToolState,
@@ -194,10 +194,10 @@ function secretNotes(
   { linkable, storedOrigins }: References,
 ): string[] {
   const { custom_headers: headers, oauth_config_id: config } = fields
-  const isClear = ({ value }: Header) => !looksMasked(value) // the stored value in clear text counts as given by the caller
+  const isClear = ({ value }: Header) => !looksMasked(value) // a value in clear text comes from the caller, even if it equals the stored one
   const staying = [
     ...((headers ? !headers.every(isClear) : state.headers.length > 0) ? ['stored header values'] : []),
-    // A configuration that the request names and the caller may link is given, not kept.
+    // A configuration that the request names counts as given if the caller may link it.
     ...(content.oauth_config_id !== null &&
     content.oauth_config_id === state.oauth_config_id &&
     !(config && linkable !== undefined)
@@ -210,7 +210,7 @@ function secretNotes(
   const added = origins.filter(origin => !storedOrigins.has(origin))
   if (state.managed_as === 'group' && (turnsOn || (staying.length > 0 && added.length > 0)))
     throw new Forbidden(BEYOND_GROUPS, 'manage:actions')
-  // A request that has both definition and values needs no note: the caller sees where the values go.
+  // If the request contains both the definition and the values, the caller knows where the values go.
   const arriving = !fields.definition && headers?.some(isClear)
   return [
     ...noteOf('now also take the', staying, added),
@@ -233,13 +233,13 @@ function noteOf(verb: string, secrets: readonly string[], origins: readonly stri
   return [`calls of this tool ${verb} ${secrets.join(' and the ')} to ${named.join(', ')}${more}`]
 }
 
-/** Returns only the content of a tool's own row. */
+/** Selects the content of a tool's own row. */
 export function contentOf(state: ToolContent): ToolContent {
   const columns = COLUMNS.map(([name]) => [name, state[name]])
   return Object.fromEntries([...columns, ['definition_hash', state.definition_hash]])
 }
 
-/** A mask keeps the stored value, which is not decrypted. Clear text is encrypted under a new mask, even if it is the stored value. */
+/** A mask keeps the stored value without decrypting it. Clear text is encrypted under a new mask, even if it equals the stored value. */
 function plannedHeaders(state: ToolState, headers: Header[], ring: KeyRing): PlannedHeader[] {
   return headers.map(({ key: name, value }) => {
     const stored = headerOfMask(state, name, value)
@@ -248,7 +248,7 @@ function plannedHeaders(state: ToolState, headers: Header[], ring: KeyRing): Pla
   })
 }
 
-/** Returns the stored header of this name if the value is its mask. */
+/** The stored header with this name, if the value is its mask. */
 function headerOfMask(state: ToolState, key: string, value: string): StoredHeader | undefined {
   return state.headers.find(({ name, mask }) => name.toLowerCase() === key.toLowerCase() && shownMask(mask) === value)
 }

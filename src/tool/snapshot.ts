@@ -8,34 +8,34 @@ import { COLUMNS, type ToolContent } from './fields.js'
 import { shownHeaders } from './headers.js'
 import { ToolSnapshot } from './schema.js'
 
-/* What is read of tools, and how answers show them. */
+/* How tools are read and shown in answers. */
 
-/** A stored custom header without its secret. `mask` is hex; answers show its first digits. */
+/** A stored custom header without its secret. `mask` is in hex; answers show its first digits. */
 export interface StoredHeader {
   name: string
   mask: string
 }
 
-/** A tool as answers need it, with the definition only as its hash. */
+/** A tool in the form that answers need. The definition is only represented by its hash. */
 export interface ShownTool extends ToolContent {
   id: number
   oauth_config_name: string | null
-  /** Null for a viewer who may not manage the tool. */
+  /** Null if the viewer must not manage the tool. */
   headers: StoredHeader[] | null
   definition_bytes: number
-  /** The text of a definition that may not be stored yet. */
+  /** The text of a definition that is perhaps not stored yet. */
   definition_text?: string
 }
 
-/** The state of a tool as one statement read it. */
+/** The state of a tool, read by one statement. */
 export interface ToolState extends ShownTool, VersionedState {
   name: string
   headers: StoredHeader[]
-  /** The right by which the viewer manages the tool; null without one. */
+  /** The right by which the viewer manages the tool; null if there is none. */
   managed_as: ManagedAs | null
 }
 
-/** Expressions on the alias `t` of the enclosing query: a tool. */
+/** An expression builder for the tool `t` of the enclosing query. */
 const tool = on<{ t: 'tool' }>()
 const { case: choose, fn, ref, selectFrom } = tool
 
@@ -50,7 +50,7 @@ const DEFINITION_BYTES = selectFrom('tool_definition as d')
   .whereRef('d.hash', '=', 't.definition_hash')
 const OAUTH_CONFIG_NAME = selectFrom('oauth_config as o').select('o.name').whereRef('o.id', '=', 't.oauth_config_id')
 
-/** SQL: the members of a `ShownTool` except its id and headers. */
+/** SQL: the members of a `ShownTool`, except its id and headers. */
 const CONTENT = {
   ...Object.fromEntries(COLUMNS.map(([name, { column }]) => [name, columnValue(ref(`t.${name}`), column)])),
   definition_hash: hexOf(ref('t.definition_hash')),
@@ -58,7 +58,7 @@ const CONTENT = {
   oauth_config_name: OAUTH_CONFIG_NAME,
 }
 
-/** SQL: the tool `t` as JSON of the shape `ToolState`, as the viewer sees it. */
+/** SQL: the tool `t` as the JSON of a `ToolState`, as the viewer sees it. */
 export function toolState(viewer: Viewer): AliasableExpression<ToolState> {
   return versionedState<ToolState>('tool', 't', viewer.user, {
     ...CONTENT,
@@ -67,12 +67,12 @@ export function toolState(viewer: Viewer): AliasableExpression<ToolState> {
   })
 }
 
-/** Reads the state of one tool. */
+/** The statements that read the state of one tool. */
 export const TOOL_READS = readsOf<ToolState>('tool', (viewer, id) =>
   queries().selectFrom('tool as t').select(toolState(viewer).as('state')).where('t.id', '=', id),
 )
 
-/** SQL: the tools `t` with these ids, with the columns of a `ShownTool`. */
+/** SQL: the tools with these ids, as rows of `ShownTool`. */
 export function shownTools(ids: Expression<number[]>, viewer: Viewer) {
   const headers = choose().when(managedAs(viewer), 'is not', null).then(HEADERS).end()
   const columns: Record<string, Expression<unknown>> = { id: ref('t.id'), ...CONTENT, headers }
@@ -87,7 +87,7 @@ export function shownTools(ids: Expression<number[]>, viewer: Viewer) {
 const NAMES = Object.keys(ToolSnapshot.properties)
 const [BEFORE, AFTER] = [NAMES.slice(0, NAMES.indexOf('definition')), NAMES.slice(NAMES.indexOf('definition') + 1)]
 
-/** Renders the wire's ToolSnapshot. The definition's JSON text is put in as it is. */
+/** Renders a ToolSnapshot of the API. The definition's JSON text is inserted unchanged. */
 export function renderTool(
   shown: Omit<ShownTool, 'headers'> & { headers: Pick<StoredHeader, 'name' | 'mask'>[] | null },
   definition: string,
@@ -97,12 +97,12 @@ export function renderTool(
   return `{${members(values, BEFORE)},"definition":${definition},${members(values, AFTER)}}`
 }
 
-/** The bytes that a tool adds to an answer. */
+/** The size in bytes that a tool adds to an answer. */
 export function bytesShown(tool: ShownTool): number {
   return tool.definition_bytes + Buffer.byteLength(renderTool(tool, ''))
 }
 
-/** The members of a JSON object with these names, which need no escapes. */
+/** These members as JSON, without the braces. The names must not need escapes. */
 export function members(values: Readonly<Record<string, unknown>>, names: readonly string[]): string {
   return names.map(name => `"${name}":${JSON.stringify(values[name])}`).join()
 }

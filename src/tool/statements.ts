@@ -13,13 +13,13 @@ import { type NamedTool, toolsBeside } from './function-names.js'
 import type { CheckedDefinition, PlannedHeader } from './rules.js'
 import { ToolSummary } from './schema.js'
 
-/** Expressions on the alias `t` of the enclosing query: a tool. */
+/** An expression builder for the tool `t` of the enclosing query. */
 const tool = on<{ t: 'tool' }>()
 const { exists, or } = tool
 
 /**
- * Reads an OAuth configuration that the viewer may link: its owner, and everybody with `manage:actions` (DECISIONS section 6). `locks`: as
- * the link will, so that what waits does so before rights are judged.
+ * Reads an OAuth configuration if the viewer may link it: its owner, and every caller with `manage:actions` (DECISIONS section 6). `locks` locks
+ * the row as linking it will, so that any waiting happens before rights are checked.
  */
 export async function readLinkable(db: Kysely<Tables>, id: number, viewer: ViewerParameters, locks = false) {
   const config = db.selectFrom('oauth_config').select(['id', 'name']).where('id', '=', id)
@@ -50,7 +50,7 @@ const WRITE_TYPES: SqlTypes<WriteParameters> = {
   is_new: 'boolean',
 }
 
-/** Stores a tool's columns and its audit row, if the row is not locked, and version and rights are those of the decision. */
+/** Stores a tool's columns and its audit row, unless the row is locked or its version or the rights have changed. */
 export const writeTool = statement<WriteParameters, { version: number; beside: NamedTool[] }>(
   'tool_write',
   WRITE_TYPES,
@@ -79,7 +79,7 @@ export const writeTool = statement<WriteParameters, { version: number; beside: N
   true,
 )
 
-/** Removes a tool with its headers, and adds its audit row, if version and rights are those of the decision. */
+/** Removes a tool with its headers and adds an audit row, unless its version or the rights have changed. */
 export const removeTool = statement<ViewerParameters & AuditEntry, { version: number }>(
   'tool_remove',
   { ...VIEWER_TYPES, ...AUDIT_TYPES },
@@ -110,7 +110,7 @@ export const removeTool = statement<ViewerParameters & AuditEntry, { version: nu
   true,
 )
 
-/** SQL: the tool `t` if it is unchanged since the decision. Locks it without waiting. */
+/** SQL: the tool `t`, locked without waiting, if nothing changed since the decision. */
 function lockedTool(param: Param<WriteParameters>) {
   const viewer = viewerOf(param)
   const linked = on<{ t: 'tool' }>()
@@ -133,8 +133,8 @@ function lockedTool(param: Param<WriteParameters>) {
 }
 
 /**
- * Stores a definition once for each hash, before the tool is written: it may wait for another one that stores the same, after which the
- * rights of a statement would be those of before. One that no tool takes is pruned.
+ * Stores a definition if no row has its hash, in a statement of its own before the tool is written. It may wait for another one that stores the
+ * same definition, and a statement that waited would check outdated rights. A definition that no tool refers to is pruned.
  */
 export const storeDefinition = statement<CheckedDefinition & { bytes: number }, never>(
   'tool_definition_store',
@@ -155,7 +155,7 @@ export const storeDefinition = statement<CheckedDefinition & { bytes: number }, 
   },
 )
 
-/** Replaces the headers of a tool. A kept value stays as it is encrypted. */
+/** Replaces the headers of a tool. Kept values are not encrypted again. */
 export async function writeHeaders(trx: Transaction<Tables>, id: number, headers: readonly PlannedHeader[]) {
   const stored = await trx.deleteFrom('tool_header').where('tool_id', '=', id).returningAll().execute()
   const rows = headers.map(({ name, mask, sealed }, position) => {
@@ -172,5 +172,5 @@ export async function writeHeaders(trx: Transaction<Tables>, id: number, headers
 const DISPLAY_NAME = on<{ r: 'tool' }>().fn.coalesce('r.display_name', 'r.name')
 const readPage = pagesOf('tool', ToolSummary, 'user_id', { display_name: DISPLAY_NAME })
 
-/** Reads a page of the tools that the token may see: tools are not secret to a signed-in caller (DECISIONS section 6). */
+/** Reads a page of the tools that the token can see. All authenticated callers can see tools (DECISIONS section 6). */
 export const readToolPage: ReadPage = (db, { token }, asked) => readPage(db, asked, token.bound?.tool ?? null)

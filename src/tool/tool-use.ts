@@ -14,11 +14,11 @@ import { TOOL_READS, type ToolState } from './snapshot.js'
 import type { StoredText } from './worker/pool.js'
 import type { ToolUse } from './worker/tasks.js'
 
-/** The most agents of a tool that are read, and that an answer lists: more would delay other requests. */
+/** The most agents of a tool that are read, and that an answer lists. Reading more would delay other requests. */
 const AGENTS_MAX = 10_000
 const AGENTS_LISTED_MAX = 1_000
 
-/** Reads the agents of a tool that the caller may see, with the rights of an update. Throws `ResourceNotFound`, `Forbidden`. */
+/** Reads the agents of a tool that the caller can see. The caller needs the right to update the tool. Throws `ResourceNotFound`, `Forbidden`. */
 export async function readToolUse(
   { database }: OperationOptions,
   request: Pick<UpdateRequest, 'readNow'>,
@@ -27,7 +27,7 @@ export async function readToolUse(
   const { caller, prefetched } = await withRetries(() => {
     return request.readNow(database.db, { statement: TOOL_READS.lookup.statement, id })
   })
-  // The path of a validation names no tool, so no hook checks what the token is bound to.
+  // The path of a validation contains no tool, so no hook has checked the token's binding.
   const { bound } = caller.token
   if (bound !== null && (id === undefined || !bound.tool.includes(id)))
     throw new Forbidden('This token is bound to other resources.')
@@ -37,14 +37,14 @@ export async function readToolUse(
   return { tool: state, ...(await useOf(database, state, caller)) }
 }
 
-/** What a task needs to say whom a definition of the tool affects, as far as the caller may see it. */
+/** The agents that a definition of the tool affects, as far as the caller can see them, and the stored definition. */
 export async function useOf(database: Database, state: ToolState, caller: Caller) {
   const { seen, others } = await readUse(database.db, state.id, caller)
   const use: ToolUse = { ids: seen.map(({ id }) => id), others }
   return { use, stored: storedText(database, state), headerNames: state.headers.map(({ name }) => name) }
 }
 
-/** Reads the agents that have the tool: those that the caller may see, by id, and the number of others. Deleted ones do not count. */
+/** Reads the agents that have the tool: the ids of those that the caller can see, and the number of others. Deleted agents do not count. */
 async function readUse(db: Kysely<Tables>, id: number, caller: Caller) {
   const agents = await db
     .selectFrom('persona_tool as l')
@@ -61,7 +61,7 @@ async function readUse(db: Kysely<Tables>, id: number, caller: Caller) {
 
 const AGENTS_NAMED_MAX = 100
 
-/** Requires that no agent has the tool. Throws `Refused` with the agents that the caller sees. */
+/** Throws `Refused`, with the agents that the caller can see, if any agent has the tool. */
 export async function requireUnused(db: Kysely<Tables>, id: number, caller: Caller): Promise<void> {
   const { seen, others } = await readUse(db, id, caller)
   if (seen.length + others === 0) return
@@ -71,7 +71,7 @@ export async function requireUnused(db: Kysely<Tables>, id: number, caller: Call
   throw new Refused('TOOL_IN_USE', `Agents use this tool: ${users}. Take it off them before you delete it.`, { extra })
 }
 
-/** The stored definition of a tool, for a task on it; undefined without one. Reading it throws `Unavailable` if it was pruned meanwhile. */
+/** The stored definition of a tool as a task's input; undefined if it has none. `text` throws `Unavailable` if it was pruned meanwhile. */
 export function storedText(
   { db }: Database,
   state: Pick<ToolState, 'definition_hash' | 'definition_bytes'>,

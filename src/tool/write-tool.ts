@@ -19,7 +19,7 @@ import { TOOL_READS, type ToolState } from './snapshot.js'
 import type { BodyWorkers } from './worker/pool.js'
 import type { UpdateContent } from './worker/tasks.js'
 
-/* The operations that write custom tools. */
+/* The operations that create, update and delete custom tools. */
 
 export interface ToolOptions extends OperationOptions {
   workers: BodyWorkers
@@ -32,7 +32,7 @@ const WRITING = { ...MAKING, lookup: TOOL_READS.lookup }
 
 const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = DEFINITION_LIMITS
 
-/** The limits of a body and its definition, for the OpenAPI document. */
+/** The limits of a body and its definition, as stated in the OpenAPI document. */
 export const BODY_BOUNDS = bodyBounds(
   TOOL_BODY_BYTES_MAX,
   JSON_BOUNDS.tool.depthMax,
@@ -59,7 +59,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
     bodyLimit: TOOL_BODY_BYTES_MAX,
     async ask(request, { strict }) {
       const state = request.prefetched as ToolState | null // the route's lookup sets it
-      const storedHeaders = state?.managed_as ? state.headers.map(({ name }) => name) : [] // other callers must learn nothing
+      const storedHeaders = state?.managed_as ? state.headers.map(({ name }) => name) : [] // other callers must not learn the names
       const content = await workers.run('update_custom_tool', request, { strict, storedHeaders })
       const { unknown, notes } = content
       return {
@@ -124,7 +124,7 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
   })
 }
 
-/** The warnings about a stored update: where secrets go, functions with one name, and changes of others that it replaces. */
+/** The warnings about a stored update: new places that secrets are sent to, duplicate function names, and overwritten changes of others. */
 async function warningsOf(
   { database }: ToolOptions,
   caller: Caller,
@@ -168,14 +168,14 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
   })
 }
 
-/** The part of the engine's request that the parsed body gives. In its key the definition stands by hash, header values by keyed hashes. */
+/** The part of the engine's request that depends on the body. Its key contains the definition's hash and keyed hashes of header values. */
 function askedOf(about: readonly unknown[], content: UpdateContent, ring: KeyRing) {
   const { fields, origins, definitionFaults } = content
   const { definition, custom_headers: given } = fields
   if (definition) noteFacts(definition.hash, { origins })
   const same = (keyId: string | null) => {
     const hashed = given?.map(({ key, value }) => [key, requestHash(ring, keyId, value)])
-    return [...about, { ...fields, definition: definition?.hash, custom_headers: hashed }, 0] // as keys are stored
+    return [...about, { ...fields, definition: definition?.hash, custom_headers: hashed }, 0] // the form of stored keys
   }
   return { fields, origins, definitionFaults, ring, about: same, secretKeyId: given?.length ? ring.currentId : null }
 }

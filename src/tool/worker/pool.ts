@@ -11,19 +11,19 @@ export const WORKERS_MAX = Math.min(2, availableParallelism())
 
 const IDLE_MS = 15_000
 
-/** The heap of a worker: bytes for each byte of a body, and a minimum. */
+/** The heap of a worker: bytes for each byte of the body, and a minimum. */
 const HEAP_BYTES_PER_BODY_BYTE = 64
 const HEAP_MIB_MIN = 64
 
-/** The part of a request that its task needs. */
+/** The part of a request that tasks need. */
 export interface TaskRequest {
   body: unknown
   caller: Caller
-  /** The connection. If it is closed, nobody waits for the result. */
+  /** The connection. If it is closed, the result is no longer needed. */
   raw: { socket: { destroyed: boolean } }
 }
 
-/** A stored definition for a task. It is read when the task begins, so waiting tasks hold no text. */
+/** A stored definition for a task. Its text is read when the task begins, so that waiting tasks need no memory for it. */
 export interface StoredText {
   bytes: number
   /** Undefined if the definition was pruned. */
@@ -33,11 +33,11 @@ export interface StoredText {
 export interface BodyWorkersOptions {
   bodyLimitBytes: number
   deadlineMs: number
-  /** Limits bodies in work, of all tokens and of one. */
+  /** Limits concurrent work on bodies, in total and for each token. */
   turn: Bounded
 }
 
-/** Runs tasks on bodies: small ones in this thread, large ones in workers with limits on memory and time. */
+/** Runs tasks on bodies: small bodies in this thread, large ones in workers with limits on memory and time. */
 export class BodyWorkers {
   readonly #heapMibMax: number
   readonly #pool: Piscina<Job, Outcome>
@@ -52,18 +52,18 @@ export class BodyWorkers {
       maxThreads: WORKERS_MAX,
       idleTimeout: IDLE_MS,
       recordTiming: false,
-      // In Node 20 a worker that exits during `require` ends the process, so workers use `import`.
+      // In Node 20, a worker that exits during `require` ends the whole process, so workers use `import`.
       execArgv: ['--no-experimental-require-module'],
-      env: {}, // a worker needs no secrets
+      env: {}, // workers need no secrets
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax },
     })
-    // A worker that fails after its task was given up: its request is answered already. Without a listener the process would end.
+    // A worker may fail after its task was abandoned and answered. Without a listener, this would end the process.
     this.#pool.on('error', () => {})
   }
 
   /**
-   * Runs a task on a body, in a worker if the body is large or `inWorker`. Throws `InvalidRequest` for faults or too much memory,
-   * `Unavailable` for too much time.
+   * Runs a task on a body, in a worker if the body is large or `inWorker` is set. Throws `InvalidRequest` for faults or for exceeding the
+   * memory limit, and `Unavailable` for exceeding the time limit.
    */
   async run<Name extends TaskName>(
     name: Name,
@@ -73,7 +73,7 @@ export class BodyWorkers {
   ): Promise<TaskResult<Name>> {
     const inputOf = async () => ({ stored: await stored?.text(), ...given })
     if (!inWorker && !(body instanceof UnparsedBody) && (stored?.bytes ?? 0) <= INLINE_BYTES_MAX) {
-      const run = TASKS[name].run as (body: unknown, input: unknown) => TaskResult<Name> // the body passed the task's schema
+      const run = TASKS[name].run as (body: unknown, input: unknown) => TaskResult<Name> // the body was checked with the task's schema
       return run(body, await inputOf())
     }
     return await this.options.turn(String(caller.token.id), async () => {
@@ -89,7 +89,7 @@ export class BodyWorkers {
   async #outcome(job: Job): Promise<Outcome> {
     const { deadlineMs } = this.options
     try {
-      // Large bodies have a buffer of their own. It is moved, not copied: nothing else reads it.
+      // A large body has its own buffer, which nothing else reads, so it is transferred and not copied.
       const { buffer, byteLength } = job.body
       const moved = byteLength > INLINE_BYTES_MAX ? [buffer as ArrayBuffer] : []
       return await this.#pool.run(job, { signal: AbortSignal.timeout(deadlineMs), transferList: moved })

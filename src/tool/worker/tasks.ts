@@ -22,26 +22,26 @@ import { definitionTextIn } from '../definition-text.js'
 import type { CheckedDefinition, ToolUpdateFields } from '../rules.js'
 import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 
-/** The most unknown fields collected; an answer names five. */
+/** The most unknown fields that are collected; an answer names only five. */
 const UNKNOWN_FIELDS_MAX = 1000
 
-/** The verdict on a definition. */
+/** The result of checking a definition. */
 export interface Checked {
   definition?: CheckedDefinition
   definitionFaults: Fault[]
   /** Texts for the `Warning` header. */
   notes: string[]
-  /** The origins of its servers. */
+  /** The origins of the definition's servers. */
   origins: ReadonlySet<string>
 }
 
-/** The content of a tool update, after its body was checked. */
+/** The content of a tool update whose body was checked. */
 export interface UpdateContent extends Omit<Checked, 'definition'> {
   fields: ToolUpdateFields
   unknown: Loc[]
 }
 
-/** Parses a valid body. `null` keeps a field, except `oauth_config_id`. `storedHeaders` are the tool's header names. */
+/** Interprets a valid body. `null` keeps a field, except `oauth_config_id`. `storedHeaders` are the tool's header names. */
 function updateContentOf(
   body: CustomToolUpdate,
   { storedHeaders = [], strict = false }: { storedHeaders?: string[]; strict?: boolean },
@@ -63,7 +63,7 @@ function updateContentOf(
 
 const NOTHING: Checked = { definitionFaults: [], notes: [], origins: new Set() }
 
-/** Checks a definition for a tool with these headers. The result of an accepted one is remembered by its hash. */
+/** Checks a definition for a tool with these headers. The result is cached by hash if the definition is accepted. */
 function checkedOnce(
   definition: unknown,
   { text, repeated }: Source,
@@ -103,7 +103,7 @@ export interface ValidationQuery {
   complete?: boolean
   server?: string
   view?: 'functions'
-  /** Adds `raw_name` to methods for clients of the newer wire. Only that wire sets this. */
+  /** Adds `raw_name` to methods. Only the newer version of the API sets this. */
   raw_names?: true
 }
 
@@ -116,8 +116,8 @@ interface ValidationInput {
 }
 
 /**
- * Validates a definition, for the tool with this `use`, `stored` definition and `headerNames` if one is given. Throws `InvalidRequest` if it is
- * not accepted, with the completed one if that was asked for: the places of its faults are places in it.
+ * Validates a definition, for a tool with this `use`, `stored` definition and `headerNames` if one is given. Throws `InvalidRequest` if it has
+ * faults. With `complete`, places of faults refer to the completed definition, which the error includes.
  */
 function validationOf(
   body: ValidateToolRequest,
@@ -149,19 +149,19 @@ function validationOf(
 }
 
 export interface ToolUse {
-  /** Ids of the agents that the caller may see, ascending, at most 1,000. */
+  /** The ids of agents that the caller can see, ascending, at most 1,000. */
   ids: number[]
-  /** The number of other agents examined. */
+  /** The number of other agents that were read. */
   others: number
 }
 
-/** Returns the effect of a valid definition. Without a `stored` one, every operation is new and nothing else changes. */
+/** The effect of a valid definition. Without a `stored` one, every operation is new and nothing else changes. */
 function impactOf({ ids, others }: ToolUse, stored: string | undefined, definition: object, headerNames: string[]) {
   const before = stored === undefined ? { ...definition, paths: {} } : JSON.parse(stored)
   return { changes: definitionChanges(before, definition, { headerNames }), agents: { ids, others } }
 }
 
-/** Returns the effect of a proposed definition as JSON text. */
+/** The effect of a proposed definition as JSON text. */
 function proposedImpactOf(
   _: unknown,
   { use, proposed, stored, headerNames }: { use: ToolUse; proposed: string; stored?: string; headerNames: string[] },
@@ -169,7 +169,7 @@ function proposedImpactOf(
   return JSON.stringify(impactOf(use, stored, JSON.parse(proposed), headerNames))
 }
 
-/** Returns the functions of a stored definition as JSON text. */
+/** The functions of a stored definition as JSON text. */
 function functionsOf(
   _: unknown,
   { headerNames, stored }: { headerNames: string[]; stored?: string | undefined },
@@ -195,7 +195,7 @@ function storedCheckOf(
   return checkedOnce(JSON.parse(stored), { text: stored, repeated: [] }, headerNames, false)
 }
 
-/** The tasks of tool operations, pure functions: each has the schema of its body. */
+/** The tasks of tool operations. Each is a pure function with a schema for its body. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
@@ -212,20 +212,20 @@ export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name][
 export interface Job {
   name: TaskName
   body: Uint8Array
-  /** `strict`: unknown fields, and operations that are passed over, are faults. */
+  /** `strict`: unknown fields and omitted operations are faults. */
   input: object & { strict?: boolean }
 }
 
-/** A job's result. `failure` is a program error; cloning keeps its class. */
+/** The result of a job. `failure` is a program error, which keeps its class when cloned. */
 export type Outcome = { result: unknown } | { faults: Fault[]; extra?: InvalidRequest['extra'] } | { failure: unknown }
 
-/** Parses and checks one body and runs its task, in a worker. Never throws. */
+/** Parses and checks one body and runs its task in a worker. Never throws. */
 export function outcomeOf({ name, body, input }: Job): Outcome {
   try {
     const { check, run } = TASKS[name]
     const verdict = check(parseJsonBody(body, JSON_BOUNDS.tool), { mask: undefined, strict: input.strict === true })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
-    const work = run as (body: unknown, input: unknown) => unknown // the body passed the task's schema
+    const work = run as (body: unknown, input: unknown) => unknown // the body was checked with the task's schema
     return { result: work(verdict.value, input) }
   } catch (error) {
     if (error instanceof InvalidRequest) return { faults: error.faults, ...(error.extra && { extra: error.extra }) }
