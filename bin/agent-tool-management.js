@@ -1,3 +1,3 @@
 #!/usr/bin/env node
-// What `npx` of the package runs: the service.
+// The service, as started by `npx` with this package.
 await import('../build/src/server.js')

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// What `npx agentctl` runs. npm links a command only if its file is there, so it cannot be a compiled one: in a fresh
-// checkout this builds first, which takes the compiler of the development dependencies about a second.
+// The command that `npx agentctl` runs. npm links a command only if its file exists, so this file is not compiled. In a fresh checkout it first
+// builds the program, which needs the development dependencies and about a second.
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'

@@ -2,7 +2,7 @@ import { type Kysely, sql } from 'kysely'
 
 export const oldestProgram = '1.15.1'
 
-/** The whole schema of version 2.1, for an empty database. It has the name of that version's last step, so that a database of 2.1 has it. */
+/** Creates the whole schema of version 2.1 in an empty database. It is named after that version's last step, which a 2.1 database has already run. */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await sql`
     create table access_chain (

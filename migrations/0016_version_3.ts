@@ -3,7 +3,7 @@ import { checkDefinition, functionNames } from '../src/definition/index.js'
 
 export const oldestProgram = '3.0.0'
 
-/** Brings the schema of 2.1 to that of 3.0. The service is stopped. Access rules that several statements use become a view and functions. */
+/** Upgrades the schema of 2.1 to 3.0 while the service is stopped. Access rules that several statements use become a view and functions. */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await moveKeys(db)
   await nameMasks(db)
@@ -16,9 +16,9 @@ export async function up(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Requests with an `Idempotency-Key` get a table of their own. `key` is the SHA-256 of the caller's id and the key, `fingerprint` that of what
- * the request asks for; `key_id` names the key of the ring that header values in it are hashed with. A row without a fingerprint belongs to a
- * running transaction. Of requests of 2.1 that changed nothing the resource is not known.
+ * Moves requests with an `Idempotency-Key` to a separate table. `key` is the SHA-256 of the caller's id and the key, and `fingerprint` that of
+ * the request. `key_id` is the key of the ring that hashes header values in it. A row without a fingerprint belongs to a running transaction.
+ * The resource of a 2.1 request that changed nothing is unknown.
  */
 async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -41,7 +41,7 @@ async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`alter table audit drop column idempotency_key, drop column request_fingerprint`.execute(db)
 }
 
-/** The fingerprints of header values become their masks, and their key goes. Private agents can be featured, as in today's product. */
+/** The fingerprints of header values become their masks, and the key for them is removed. Private agents can be featured, as in the current product. */
 async function nameMasks(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_header rename column fingerprint to mask`.execute(db)
   await sql`drop table deployment_key`.execute(db)
@@ -50,9 +50,9 @@ async function nameMasks(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * The chain of an agent or tool names people by id only, and its hashes cover neither emails nor addresses nor request ids: an erased person
- * leaves nothing, and needs no salt. Rows of before stay readable without hashes. Each chain begins anew with its next row, after the anchor,
- * a hash of zeros. Events of access have no chain; those about chains go with them.
+ * Audit chains refer to people only by id, and their hashes do not cover emails, client addresses and request ids. Erasing a person therefore
+ * needs no salt. Existing rows stay readable but lose their hashes. Each chain starts again with its next row, after an anchor of zeros. Access
+ * events have no chain, so events about chains are removed.
  */
 async function simplifyChains(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -76,9 +76,9 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Proposed updates. `fields` has the new values in the form of a request, a definition as its hash, header values as masks. `size_bytes`
- * counts the definition too. A closed proposal is not `open`: who closed it, when, and for a rejection why. Its beginning and its end have
- * places in the feed of changes.
+ * Adds proposed updates. `fields` has the new values as in a request, except that a definition is its hash and header values are masks.
+ * `size_bytes` includes the definition. A proposal that is no longer `open` has the time, the user and, if rejected, the reason. The feed of
+ * changes contains its opening and its closing.
  */
 async function addProposals(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -115,7 +115,7 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
       create index ${sql.ref(`proposal_by_${end}_place`)} on proposal (${transaction}, ${place})
       where ${transaction} is not null`.execute(db)
   }
-  // Published are the changes that no transaction can come before any more.
+  // A change is published when no open transaction can still add an earlier one.
   await sql`
     create view stored_change as
     select concat(f.id, '.', c.transaction_id, '.', c.place) as cursor,
@@ -144,8 +144,8 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * The feed of changes. A row's place in it is its transaction and its number; rows of before have none, and are not in the feed. `taken_from`:
- * whom the change takes the sight of an agent from. `change_feed` has one row: `id` is part of every cursor, and belongs to this database.
+ * Adds the feed of changes. A row's position is its transaction and its number. Existing rows have no position and are not in the feed. `taken_from`: the users and
+ * groups that can no longer see the agent. `change_feed` has one row, whose `id` identifies this database in every cursor.
  */
 async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
   await sql`create sequence change_place`.execute(db)
@@ -171,7 +171,7 @@ async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
     where d.datname = current_database()`.execute(db)
 }
 
-/** Rules of access that several statements use (DECISIONS sections 6, 7). The planner inlines them into the calling statement. */
+/** Access rules that several statements use (DECISIONS sections 6 and 7). The planner inlines them into the calling statement. */
 async function addAccessRules(db: Kysely<unknown>): Promise<void> {
   // The combined rights of each token. `permission` is 1 (basic), 2 (manage:actions) or 3 (admin).
   await sql`
@@ -201,7 +201,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       select least(greatest(own, held.permission), scope) as permission,
         case when scope >= 2 then held.managed else '{}' end as managed_groups
     ) granted`.execute(db)
-  // One row: the access of a user to an agent by ownership and shares.
+  // Returns one row: the access of a user to an agent by ownership and shares.
   await sql`
     create function persona_access(agent integer, owner uuid, open boolean, viewer uuid) returns table (access text)
     language sql stable as $$
@@ -216,8 +216,8 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
         having count(*) > 0
       ), case when open then 'viewer' else 'none' end) end
     $$`.execute(db)
-  // One row if a viewer may manage a tool: as a manager of all tools, as its owner who manages a group, or because others attached it to
-  // an agent of the viewer's groups and it is on no agent outside of them. A restored link without a known author counts for nobody.
+  // Returns one row if the viewer may manage the tool: as a manager of all tools, as its owner who manages a group, or because others attached
+  // it to an agent of the viewer's groups and no agent outside them has it. A restored link without a known author gives nobody this right.
   await sql`
     create function managed_tool(tool tool, viewer uuid, manages_all boolean, groups integer[], seen integer[])
     returns table (managed_as text)
@@ -235,7 +235,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
             and not exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
         )))
     $$`.execute(db)
-  // The live agents that a viewer sees and that have a tool.
+  // Returns the agents that a viewer can see, that have a tool and that are not deleted.
   await sql`
     create function agents_with_tool(tool integer, viewer uuid, sees_all boolean) returns setof integer
     language sql stable as $$
@@ -243,7 +243,8 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       cross join persona_access(p.id, p.owner_id, p.is_public, viewer)
       where l.tool_id = tool and not p.deleted and (sees_all or access <> 'none')
     $$`.execute(db)
-  // One row if a viewer may learn of a change: they see its record, or it took that from them. Agents and tools: those of the token, or null.
+  // Returns one row if the viewer may learn of a change, because they can see its record or could see it before the change. Agents and tools
+  // are those of the token, or null.
   await sql`
     create function change_sight(kind text, record integer, fields text[], taken_from jsonb, viewer uuid, sees_all boolean,
       manages_all boolean, groups integer[], agents integer[], tools integer[]) returns table (is_seen boolean, may_edit boolean)
@@ -266,7 +267,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
     $$`.execute(db)
 }
 
-/** Tokens of runtimes read secrets. The first read of a tool's secrets by a token in an hour is an event. */
+/** Adds tokens for runtimes, which can read secrets. The first read of a tool's secrets by a token in each hour is recorded as an event. */
 async function addRuntimes(db: Kysely<unknown>): Promise<void> {
   await sql`
     alter table token drop constraint token_scopes_known, add constraint token_scopes_known
@@ -277,7 +278,7 @@ async function addRuntimes(db: Kysely<unknown>): Promise<void> {
       (token_id, subject, date_trunc('hour', at at time zone 'UTC')) where kind = 'headers'`.execute(db)
 }
 
-/** The names of a definition's functions are kept with it, so that tools of one agent can be compared. One that is refused today has none. */
+/** Stores the function names of a definition with it, so that the tools of an agent can be compared. A definition that the current rules refuse has none. */
 async function addFunctionNames(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_definition add column function_names text[] not null default '{}'`.execute(db)
   const { rows } = await sql<{ hash: Buffer }>`select hash from tool_definition`.execute(db)

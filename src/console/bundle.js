@@ -1,4 +1,4 @@
-// Makes build/page of src/console/page: the page's script with its libraries, its worker, its styles, and the files that stay as they are.
+// Builds the page in build/page from src/console/page: the script with its libraries, the worker, the styles, and static files.
 import { cpSync, mkdirSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'

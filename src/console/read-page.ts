@@ -3,14 +3,14 @@ import type { FastifyInstance } from 'fastify'
 import { PAGE, PAGE_HEADERS, pageFile, serveFiles } from '../http/docs.js'
 
 /**
- * The page loads its own files and calls this service. Browsers that know trusted types refuse to turn a text into HTML; the one policy names
- * the worker's file. The editor makes its style sheet while it runs, by the nonce of the answer.
+ * The page loads only its own files and calls only this service. Browsers with trusted types refuse to turn text into HTML; the one policy
+ * allows the worker's file. The editor creates its style sheet at run time, with the nonce of the answer.
  */
 const policyOf = (style: string) =>
   `default-src 'none'; script-src 'self'; style-src 'self'${style}; img-src 'self'; connect-src 'self'; worker-src 'self'; ` +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types worker"
 
-/** `GET /console` with its files: the page for people. It has no data of its own. */
+/** `GET /console` and its files: the page for people. It contains no data. */
 export function registerReadPage(app: FastifyInstance): void {
   const page = pageFile('page.html').toString()
   app.get('/console', PAGE, (_, reply) => {

@@ -5,10 +5,10 @@ import { entityTag, type Precondition, representationTag } from '../updates/tag.
 import { NO_PRECONDITION } from './parameters.js'
 import { addWarnings } from './warnings.js'
 
-/** The media type of answers with its charset: Fastify would append a missing charset to each answer. */
+/** The media type of answers, with the charset that Fastify would otherwise append to each answer. */
 export const JSON_TYPE = 'application/json; charset=utf-8'
 
-/** Reports the preferences that were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */
+/** Reports the preferences that were applied in `Preference-Applied`, and adds `Vary` (RFC 7240, sections 2 and 3). */
 export function notePreferences(reply: FastifyReply, preferences: Readonly<Record<string, boolean>>): void {
   const applied = Object.keys(preferences).filter(name => preferences[name])
   if (applied.length === 0) return
@@ -22,18 +22,18 @@ export interface ReadAnswer {
   id: number
   version: number
   snapshot: string
-  /** Notes on an earlier version. */
+  /** Notes on parts of an earlier version that cannot be shown. */
   notes?: readonly string[]
 }
 
-/** The 200 of a read, or its 304. The tag includes a digest of the body, because some data of a snapshot changes without a new version. */
+/** The 200 of a read, or its 304. The tag includes a digest of the body, because parts of a snapshot can change without a new version. */
 export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): string | FastifyReply {
   const { kind, id, version, snapshot, notes = [] } = answer
   addWarnings(reply, notes)
   return answerTagged(reply, representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
 }
 
-/** The 200 with this JSON text, or a 304 if the caller already has it. */
+/** Sends a 200 with this JSON text, or a 304 if the caller already has it. */
 export function answerTagged(
   reply: FastifyReply,
   tag: string,
@@ -42,8 +42,8 @@ export function answerTagged(
 ): string | FastifyReply {
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
-    // A 304 to GET is sent without a body: an empty text would get a type and length. To HEAD, Fastify would add a length that is not that
-    // of the 200 (RFC 9110, section 8.6), except for a stream.
+    // A 304 to GET is sent without a body, because even an empty text would get a type and a length. For HEAD, an empty stream keeps Fastify
+    // from adding a length different from that of the 200 (RFC 9110, section 8.6).
     return reply.code(304).send(reply.request.method === 'HEAD' ? Readable.from([]) : undefined)
   }
   reply.type(JSON_TYPE)

@@ -6,66 +6,66 @@ import { ERROR_CODES, type ErrorCode, TRY_AGAIN, Unavailable } from '../errors.j
 import { handleError } from './error-handler.js'
 import { clientAddressOf } from './request.js'
 
-/** Time to send the last answers, after the shutdown timeout. */
+/** The extra time to send the last answers after the shutdown timeout. */
 export const LAST_ANSWERS_MS = 500
 
-/** Time for a client to read the answer to a request that could not be parsed. */
+/** The time for a client to read the answer to a request that could not be parsed. */
 const BROKEN_READ_MS = 1_000
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The request and its answer on their connection. It is set before any other hook runs. */
+    /** The request and its answer on their connection. It is set before all other hooks. */
     exchange: Exchange
   }
 }
 
-/** The newest request of each connection, until all of it has arrived and it is answered. */
+/** The newest request of each connection, until it has fully arrived and is answered. */
 const latest = new WeakMap<Socket, Exchange>()
 
 /**
- * A request with its answer. It is over when the whole answer was handed to the system or, if the connection closes earlier, when the
- * handler has settled too. So work that continues for a client that left still counts against the limits. Every handler settles (reaches
- * `onSend`): it does not wait for the body of a closed connection, and its other waits have deadlines.
+ * A request with its answer. It ends when the whole answer was handed to the operating system. If the connection closes earlier, it ends when
+ * the handler has settled too, so that work for a disconnected client still counts against the limits. Every handler settles (reaches `onSend`),
+ * because it does not wait for the body of a closed connection, and its other waits have time limits.
  */
 export interface Exchange {
   request: FastifyRequest
   reply: FastifyReply
-  /** True once the whole answer was handed to the system. */
+  /** True once the whole answer was handed to the operating system. */
   isAnswered: boolean
-  /** True once there is an answer: the handler has finished. */
+  /** True once the handler has finished and there is an answer. */
   isSettled: boolean
-  /** Called once, when the exchange is over. */
+  /** Functions that are called once when the exchange ends. */
   atEnd: (() => void)[]
 }
 
 export interface ConnectionOptions {
   service: { readonly isDraining: boolean }
   shutdownTimeoutMs: number
-  /** Called for a request whose connection closes before its complete answer. */
+  /** Called if the connection closes before the whole answer was sent. */
   onCut: (exchange: Exchange) => void
 }
 
 /**
- * Gives each request its exchange. Closes connections while draining, and when an answer is not read within the request timeout. When all connections are open, the least recently used one without an admitted request makes room. A
- * request that is unfinished at the shutdown timeout is answered 503.
+ * Gives each request its exchange. Closes connections while draining, and connections that do not read an answer within the request timeout. If all connections are in
+ * use, the least recently used one without an admitted request is closed. A request that is unfinished at the shutdown timeout is answered with 503.
  */
 export function registerConnections(
   app: FastifyInstance,
   { service, shutdownTimeoutMs, onCut }: ConnectionOptions,
 ): void {
-  app.server.maxHeadersCount = 0 // Node would drop further fields; their size is bounded
-  const sockets = new Set<Socket>() // in the order of their last request or answer
-  const touch = (socket: Socket) => sockets.delete(socket) && sockets.add(socket) // none of an injected request
+  app.server.maxHeadersCount = 0 // no limit, because Node would drop further headers; their total size is limited
+  const sockets = new Set<Socket>() // ordered by their last request or answer
+  const touch = (socket: Socket) => sockets.delete(socket) && sockets.add(socket) // does nothing for the socket of an injected request
   app.server.on('connection', socket => {
-    socket.setMaxListeners(0) // each pipelined request adds one
-    void socket.remoteAddress // Node caches it here, so the log can name the client after the connection has closed
+    socket.setMaxListeners(0) // each pipelined request adds a listener
+    void socket.remoteAddress // Node caches the address here, so that the log can contain it after the connection has closed
     sockets.add(socket)
     socket.once('close', () => sockets.delete(socket))
     if (sockets.size < app.server.maxConnections) return
     const unused = [...sockets].find(other => other !== socket && !isAdmitted(other))
     if (unused !== undefined && sockets.delete(unused)) unused.destroy()
   })
-  // No `Set`: its discarded tables would keep past requests in memory until a full garbage collection.
+  // An array and not a `Set`, whose discarded tables keep past requests in memory until a full garbage collection.
   const open: Exchange[] = []
   let isClosing = false
   // The first hook of every request sets it, so the type is not nullable.
@@ -77,9 +77,9 @@ export function registerConnections(
       onCut(exchange)
       if (exchange.isSettled) end(exchange)
     }
-    // The response does not emit `close` for a pipelined request that waits for another one.
+    // For a pipelined request that waits for an earlier one, the response emits no `close`.
     socket.once('close', close)
-    // Node emits `finish` also for a destroyed connection. This listener runs before Node's own, which may destroy the connection.
+    // Node also emits `finish` if the connection was destroyed. This listener runs before Node's own, which may destroy the connection.
     reply.raw.prependOnceListener('finish', () => {
       if (socket.destroyed) return
       exchange.isAnswered = true
@@ -89,7 +89,7 @@ export function registerConnections(
       socket.off('close', close)
       open.splice(open.indexOf(exchange), 1)
       touch(socket)
-      // A request holds the memory of its answer, and the connection may stay open for long.
+      // Releases the answer's memory now, because the connection may stay open for long.
       if (request.raw.complete && latest.get(socket) === exchange) latest.delete(socket)
     })
     open.push(exchange)
@@ -113,12 +113,12 @@ export function registerConnections(
   app.addHook('preClose', async () => {
     isClosing = true
     setTimeout(endLate, shutdownTimeoutMs).unref()
-    // Closing the server would cut answers that are not read yet.
+    // Waits, because closing the server would cut off answers that are not read yet.
     await Promise.all(open.map(exchange => new Promise<void>(resolve => exchange.atEnd.push(resolve))))
   })
 }
 
-/** True for a connection whose newest request has a valid token and no answer. */
+/** True if the connection's newest request has a valid token and is not answered yet. */
 function isAdmitted(socket: Socket): boolean {
   const exchange = latest.get(socket)
   return exchange !== undefined && !exchange.isAnswered && exchange.request.caller !== null
@@ -128,7 +128,7 @@ function end({ atEnd }: Exchange): void {
   for (const listener of atEnd.splice(0)) listener()
 }
 
-/** True for a request that consists of inner requests. These get the 503, and the outer one answers with their results. */
+/** True for a request that consists of inner requests. The inner ones are answered with 503, and the outer one reports their results. */
 function asksWithin({ request }: Exchange): boolean {
   return request.policy?.asksWithin === true && request.body !== undefined
 }
@@ -136,7 +136,7 @@ function asksWithin({ request }: Exchange): boolean {
 const IN_DOUBT =
   'Whether the update is stored is not known. Repeat it with its If-Match or Idempotency-Key; if it had none, read the resource first.'
 
-/** Answers a request that is unfinished when the process ends. If its work may have begun, its outcome is unknown. */
+/** Answers a request that is unfinished when the process ends. If its work may have begun, the outcome is unknown. */
 function answerLate({ request, reply }: Exchange): void {
   const mayBeAtWork = request.body !== undefined || request.method === 'DELETE'
   const isUnknown = mayBeAtWork && request.policy?.writes === true
@@ -144,7 +144,7 @@ function answerLate({ request, reply }: Exchange): void {
   handleError(new Unavailable('draining', message, isUnknown ? 'unknown' : 'not_applied'), request, reply)
 }
 
-/** Answers a request that could not be parsed, in the shape of every other error. Its text is neither echoed nor logged. */
+/** Answers a request that could not be parsed, in the same form as other errors. Its text is neither returned nor logged. */
 export function answerClientError(
   { server, log }: FastifyInstance,
   { code = '' }: NodeJS.ErrnoException,
@@ -154,7 +154,7 @@ export function answerClientError(
   const exchange = latest.get(socket)
   const isLate = code === 'ERR_HTTP_REQUEST_TIMEOUT'
   const isUnused = isLate && socket.bytesRead === 0
-  // A client with a complete unanswered request would take this for its answer; after an answer it would be a second one.
+  // A client with a complete unanswered request would take this error as its answer. After an answer, it would be a second one.
   const isToldElsewhere = exchange !== undefined && exchange.request.raw.complete !== exchange.isAnswered
   if (code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
     socket.destroy()
@@ -178,7 +178,7 @@ export function answerClientError(
     'Connection: close',
   ]
   socket.end(`${lines.join('\r\n')}\r\n\r\n${body}`)
-  setTimeout(() => socket.destroy(), BROKEN_READ_MS).unref() // the client may neither read nor close
+  setTimeout(() => socket.destroy(), BROKEN_READ_MS).unref() // the client may neither read the answer nor close the connection
 }
 
 const HEADERS = 'The headers of a request'

@@ -12,8 +12,8 @@ const LOGGED_FAULTS_MAX = 5
 const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'
 
 /**
- * Turns every error of a request into its answer: 422 `{"detail":[...]}` for an invalid request, else
- * `{"error_code","detail","request_id"}`. Answers never contain SQL, paths or stack traces; the log has the cause.
+ * Turns any error into an answer: 422 with `{"detail":[...]}` for an invalid request, otherwise `{"error_code","detail","request_id"}`. Answers
+ * never contain SQL, paths or stack traces. The log has the cause.
  */
 export function handleError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const error = inOurWords(thrown, request)
@@ -24,7 +24,7 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
 function answerInvalid(error: InvalidRequest, request: FastifyRequest, reply: FastifyReply): void {
   const { faults } = error
   request.refusal = 'INVALID_REQUEST'
-  // The places of faults may have names that the caller made up, so they are not logged.
+  // Only these parts are logged, because the places of faults can contain names that the caller invented.
   const places = new Set(faults.slice(0, 100).map(({ loc, type }) => `${loc[0]} ${type}`))
   request.told = { faults: [...places].slice(0, LOGGED_FAULTS_MAX) }
   const isMissing = faults.some(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)
@@ -34,7 +34,7 @@ function answerInvalid(error: InvalidRequest, request: FastifyRequest, reply: Fa
   reply.send(`{"detail":${JSON.stringify(boundFaults(faults))}${extra.join('')}}`)
 }
 
-/** True if the operation has a mask and the request does not use it. */
+/** True if the operation takes a mask and the request has none. */
 function lacksMask({ routeOptions, query }: FastifyRequest): boolean {
   const schema = routeOptions.schema?.querystring as Partial<TObject> | undefined // all routes have TypeBox schemas
   return schema?.properties?.update_mask !== undefined && !Object.hasOwn(query as object, 'update_mask')
@@ -48,7 +48,7 @@ function answerRefused(error: unknown, request: FastifyRequest, reply: FastifyRe
   request.refusal = refused instanceof Unavailable ? refused.reason : code
   request.told = {
     limit: refused instanceof RateLimited ? refused.limit : undefined,
-    // A 503 is logged with its cause but without a stack: it is an expected failure.
+    // A 503 is an expected failure, so it is logged with its cause but without a stack trace.
     ...(status === 503 && { cause: error, outcome: extra.outcome }),
   }
   if (status === 500) request.log.error({ err: refused.cause, error_code: code }, 'the request failed')
@@ -58,7 +58,7 @@ function answerRefused(error: unknown, request: FastifyRequest, reply: FastifyRe
   reply.send(JSON.stringify({ error_code: code, detail, request_id: request.id, ...extra }))
 }
 
-/** Translates errors of Fastify into our own; others are returned unchanged. */
+/** Translates errors of Fastify into ours; others are returned unchanged. */
 function inOurWords(error: unknown, request: FastifyRequest): unknown {
   const { code, statusCode } = error as Partial<FastifyError>
   switch (code) {
@@ -68,10 +68,10 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
       return notJson()
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
       return new Refused('BAD_REQUEST', 'The body is not as long as Content-Length says.')
-    case 'ERR_STREAM_PREMATURE_CLOSE': // a stream of ours ends early only with its connection
+    case 'ERR_STREAM_PREMATURE_CLOSE': // our streams end early only with their connection
       return new ClientGone()
     case 'FST_ERR_BAD_URL':
-    case 'FST_ERR_MAX_PARAM_LENGTH': // an id is never that long
+    case 'FST_ERR_MAX_PARAM_LENGTH': // no valid id is that long
       return new Refused('NOT_FOUND', NOTHING_HERE)
   }
   if (statusCode !== 400 || error instanceof InvalidRequest) return error
@@ -80,7 +80,7 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
 
 export const NOTHING_HERE = 'There is nothing at this address.'
 
-/** The reason of a 503 and, if the operation writes, its outcome. */
+/** The reason of a 503 and, for operations that write, the outcome. */
 function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'] {
   const { reason, outcome } = error
   if (!request.policy?.writes && !request.policy?.asksWithin) return { reason }
@@ -88,13 +88,13 @@ function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'
   return mayBeStored ? { reason, outcome: 'unknown' } : { reason, outcome }
 }
 
-/** True if the request may repeat an update that is stored. Then "not applied" would be wrong. */
+/** True if the request may repeat a stored update. Reporting it as "not applied" would then be wrong. */
 function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
   const { dry_run: dryRun } = query as { dry_run?: unknown } // text before validation, a boolean after it
   return policy?.writes === true && headers['idempotency-key'] !== undefined && dryRun !== true && dryRun !== 'true'
 }
 
-/** Answers a known address with another method with 405 and the allowed methods, and other addresses with 404, before the body is read. */
+/** Before the body is read, answers unknown paths with 404, and other methods of known paths with 405 and the allowed ones. */
 export function registerNotFound(app: FastifyInstance): void {
   const methods = new Set<HTTPMethods>()
   app.addHook('onRoute', ({ method, url }) => {

@@ -17,32 +17,32 @@ import {
 } from '../errors.js'
 import type { Bounded } from '../updates/resource.js'
 
-/** The most requests of one token that wait for a place of it. */
+/** The most requests of one token that wait for a place. */
 const WAITING_MAX = 100
 
-/** What one valid token uses. */
+/** The use of the service by one valid token. */
 interface Share {
-  /** The number of requests in the current window, and when it ends. */
+  /** The number of requests in the current window, and the end of the window. */
   count: number
   endsAt: number
   readonly places: Semaphore
 }
 
 /**
- * Limits what callers use. Each token has a quota a minute and a number of places, half as many as the pool has connections. A request
- * keeps its place, and counts towards `CONCURRENT_REQUESTS_MAX`, until its answer is read or its connection is closed: bodies and answers
- * in memory are bounded. Only requests with the same token wait for its places. A token that was not valid at its last look-up has no
- * place: such requests share a tenth of that number until they are authenticated, in the order of arrival.
+ * Limits the use of the service by callers. Each token has a quota per minute and a number of places for concurrent requests, half as many as
+ * the pool has connections. A request keeps its place until its answer is read or its connection closes, which bounds the bodies and answers in
+ * memory. It waits only for places of its own token. Tokens that were not valid at their last look-up have no places. Their requests share a
+ * tenth of `CONCURRENT_REQUESTS_MAX` until they are authenticated, in the order of arrival.
  */
 export class Gate {
-  /** Requests that started and have not finished. */
+  /** The number of requests that have started and not finished. */
   total = 0
-  /** Those of them that were admitted. */
+  /** The number of these requests that were admitted. */
   #admitted = 0
   readonly #strangers: Semaphore
-  /** The admitted requests, each with the function that gives its place back. */
+  /** The admitted requests, each with a function that releases its place. */
   readonly #places = new WeakMap<FastifyRequest, () => void>()
-  /** The tokens that were valid at their last look-up, by their hash. The least recently used one is forgotten. */
+  /** The tokens that were valid at their last look-up, by hash. The least recently used token is dropped first. */
   readonly #known: LRUCache<string, Share>
 
   constructor(readonly config: Config) {
@@ -53,7 +53,7 @@ export class Gate {
     this.#strangers = new Semaphore(max, config.database.lockTimeoutMs, refusal, waitingMax)
   }
 
-  /** Authenticates a request and takes a place of its token. Throws the errors of `authenticate`, `RateLimited`, `Unavailable`. */
+  /** Authenticates a request and takes a place of its token. Throws the errors of `authenticate`, `RateLimited` and `Unavailable`. */
   async admit(request: FastifyRequest, reply: FastifyReply, hash: string, authenticate: () => Promise<void>) {
     this.total++
     request.exchange.atEnd.push(() => this.total--)
@@ -64,7 +64,7 @@ export class Gate {
     }
     const share = this.#shareOf(hash)
     this.#count(share, reply)
-    const isCurrent = isNew && !share.places.isFull // after a wait the token may be revoked
+    const isCurrent = isNew && !share.places.isFull // after a wait, the token may have been revoked
     const leave = await share.places.enter()
     const { concurrentRequestsMax } = this.config.limits
     if (this.#admitted >= concurrentRequestsMax) {
@@ -77,7 +77,7 @@ export class Gate {
     if (!isCurrent) await this.#lookUp(hash, authenticate)
   }
 
-  /** Gives back the place of a request, which is over or waits by a limit of its own. */
+  /** Releases the place of a request that has ended, or that waits under another limit. */
   leave(request: FastifyRequest): void {
     const leave = this.#places.get(request)
     if (leave === undefined) return
@@ -86,13 +86,13 @@ export class Gate {
     leave()
   }
 
-  /** Authenticates a request, and forgets its token if it is not valid any more. */
+  /** Authenticates a request, and removes its token from the known ones if it is no longer valid. */
   async #lookUp(hash: string, authenticate: () => Promise<void>): Promise<void> {
     try {
       await authenticate()
     } catch (error) {
       if (error instanceof NotAuthenticated) this.#known.delete(hash)
-      if (error instanceof Forbidden) this.#shareOf(hash) // the token is valid, but not for this request
+      if (error instanceof Forbidden) this.#shareOf(hash) // the token is valid, but does not allow this request
       throw error
     }
   }
@@ -108,14 +108,14 @@ export class Gate {
     return share
   }
 
-  /** Counts a request against the quota of its token, and sets the RateLimit headers. */
+  /** Counts a request against the quota of its token and sets the RateLimit headers. */
   #count(share: Share, reply: FastifyReply): void {
     const quota = this.config.auth.requestsPerMinute
     if (quota === 0) return
     const now = performance.now()
     if (share.endsAt <= now) Object.assign(share, { count: 0, endsAt: now + QUOTA_WINDOW_S * 1000 })
     share.count++
-    const resetS = Math.min(QUOTA_WINDOW_S, Math.ceil((share.endsAt - now) / 1000)) // rounding of the clock can add a second
+    const resetS = Math.min(QUOTA_WINDOW_S, Math.ceil((share.endsAt - now) / 1000)) // rounding can add a second
     if (share.count > quota) throw new RateLimited('token', quota, resetS)
     reply.headers(rateLimitHeaders('token', quota, quota - share.count, resetS))
   }
@@ -129,14 +129,12 @@ function overloaded(max: number, whose: string): Unavailable {
 export interface GateOptions {
   service: { current(): Readiness }
   gate: Gate
-  /** True for a request that is part of another one (MCP), which is counted instead. */
+  /** True for a request within another one (MCP). Only the outer request is counted. */
   isInner: (raw: IncomingMessage) => boolean
   authenticate: Authenticate
 }
 
-/**
- * Admits requests before their bodies are read: the event loop is not late, the service can serve, the token is valid, and the limits hold.
- */
+/** Admits requests before their bodies are read. Checks the delay of the event loop, whether the service can serve, the token, and the limits. */
 export async function registerGate(
   scope: FastifyInstance,
   { service, gate, isInner, authenticate }: GateOptions,
@@ -162,12 +160,12 @@ export async function registerGate(
   })
 }
 
-/** Limits what happens at once. The rest waits in the order of arrival. */
+/** Limits the number of concurrent users of a resource. Others wait in the order of arrival. */
 export class Semaphore {
   taken = 0
   readonly #waiting: (() => void)[] = []
 
-  /** Of `max` places. Throws `refusal` after a wait of `waitMs`, and at once if `waitingMax` wait already. */
+  /** Has `max` places. Throws `refusal` after waiting `waitMs`, or immediately if `waitingMax` are already waiting. */
   constructor(
     readonly max: number,
     readonly waitMs: number,
@@ -179,14 +177,14 @@ export class Semaphore {
     return this.taken >= this.max
   }
 
-  /** Takes a place, and returns the function that gives it back. Throws `refusal` if none becomes free in time. */
+  /** Takes a place and returns the function that releases it. Throws `refusal` if no place becomes free in time. */
   async enter(): Promise<() => void> {
     if (this.isFull) await this.#wait()
     else this.taken++
     return () => {
       const next = this.#waiting[0]
       if (next === undefined) this.taken--
-      else next() // the next in line gets the place
+      else next() // the next one in the queue gets the place
     }
   }
 
@@ -206,8 +204,8 @@ export class Semaphore {
 }
 
 /**
- * Limits the bodies in workers: `max` in total and one of each key (a token), so that a slow one delays no other token. Throws `RateLimited`
- * after a wait for the key's own work, `WaitedInVain` after one for others'.
+ * Limits the bodies that workers process: `max` in total, and one for each key (a token), so that a slow body delays only its own token. Throws
+ * `RateLimited` after waiting for the key's own work, and `WaitedInVain` after waiting for that of others.
  */
 export function bodyTurns(max: number, waitMs: number): Bounded {
   const ofAll = () => new WaitedInVain('a worker for large definitions', waitMs)

@@ -15,9 +15,9 @@ import { IfNoneMatch, NO_PRECONDITION, PastVersion } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
 import { addWarnings } from './warnings.js'
 
-/* Reads of agents and tools: one of them, its history, and lists by pages. */
+/* Reads of agents and tools: a single one, its history, and lists by pages. */
 
-/** The most records of a page; `PAGE_RECORDS` is the default. */
+/** The most records of a page, and the default number. */
 export const PAGE_RECORDS_MAX = 100
 export const PAGE_RECORDS = 50
 const HISTORY_RECORDS = 20
@@ -27,13 +27,13 @@ export const NAME_LENGTH_MAX = 255
 
 interface List {
   resource: ResourceKind
-  /** The plural noun in messages. */
+  /** The plural noun for messages. */
   title: 'agents' | 'tools'
   record: TSchema
   read: ReadPage
 }
 
-/** `GET /persona` or `GET /tool`: the resources that the caller sees, as small records in pages. */
+/** `GET /persona` or `GET /tool`: the resources that the caller can see, as short records in pages. */
 export function registerList(app: FastifyInstance, { database }: OperationOptions, list: List): void {
   const { resource, title, record, read } = list
   app.withTypeProvider<SchemaTypes>().get(
@@ -120,11 +120,11 @@ interface ReadRoute<T extends ResourceTypes> {
   summary: string
   description: string
   query?: TProperties
-  /** Makes the JSON of another view, if the query asks for one. */
+  /** Renders another view as JSON, if the query asks for one. */
   view?(request: FastifyRequest, state: T['State']): Promise<string | undefined>
 }
 
-/** `GET /persona/{persona_id}` or `GET /tool/{tool_id}`: answers one as an update does, with the fields that updates leave out. */
+/** `GET /persona/{persona_id}` or `GET /tool/{tool_id}`: answers like an update, with additional fields. */
 export function registerRead<T extends ResourceTypes>(
   app: FastifyInstance,
   { database, ...limits }: OperationOptions,
@@ -221,7 +221,7 @@ interface PageRequest {
   headers: { 'if-none-match'?: Precondition }
 }
 
-/** The 200 of a page. `next` is what leads to the next one, relative to this address, so that it works behind a proxy's path prefix. */
+/** The 200 of a page. `next` leads to the next page, relative to this address, so that it works below a proxy's path prefix. */
 export function answerPage(
   { query: { after: _, before: __, ...asked }, headers }: PageRequest,
   reply: FastifyReply,
@@ -237,5 +237,5 @@ export function answerPage(
   const isTold = link === '' || asked.limit !== undefined
   addWarnings(reply, isTold ? notes : [`there are more ${title}: Link names the next page`, ...notes])
   const text = `[${texts.join()}]`
-  return answerTagged(reply, contentTag(link, text), text, headers['if-none-match']) // the tag changes when a next page appears
+  return answerTagged(reply, contentTag(link, text), text, headers['if-none-match']) // the tag also changes when a next page is added
 }

@@ -7,12 +7,12 @@ import { tokenDigest } from '../auth/token.js'
 import type { Exchange } from './connections.js'
 import { clientAddressOf } from './request.js'
 
-/** Property names whose values may contain secrets. */
+/** Names of properties whose values may contain secrets. */
 const SECRET_BEARING = ['authorization', 'headers', 'body', 'custom_headers', 'parameters']
 
 /**
- * The log: one JSON line per event, without bodies and headers. Redaction is a second safeguard. It does not use pino's own stream, which
- * retries forever when a terminal was closed.
+ * Creates the logger: one JSON line for each event, without bodies and headers. Redaction is a second safeguard. pino's own stream is not used,
+ * because it retries forever after a terminal was closed.
  */
 export function makeLogger(level: string, destination: DestinationStream = process.stdout): Logger {
   const options = {
@@ -25,7 +25,7 @@ export function makeLogger(level: string, destination: DestinationStream = proce
   return pino(options, destination)
 }
 
-/** The logger of one request. Its lines have the request id and, if the caller sent a trace context, the trace id. */
+/** The logger of one request. Its lines contain the request id, and the trace id if the caller sent a trace context. */
 export function requestLogger(
   log: FastifyBaseLogger,
   bindings: Record<string, unknown>,
@@ -33,11 +33,11 @@ export function requestLogger(
   request: IncomingMessage,
 ): FastifyBaseLogger {
   const traceId = traceIdOf(request)
-  // Pino creates a child much faster without options, and no route has any.
+  // Without options, pino creates a child much faster. No route sets any.
   return log.child(traceId === undefined ? bindings : { ...bindings, trace_id: traceId })
 }
 
-/** Logs one line for each answered request. `logCut` logs the others. */
+/** Logs one line for each answered request. `logCut` logs requests that were not answered. */
 export function registerRequestLog(app: FastifyInstance): void {
   app.addHook('onResponse', (request, reply, done) => {
     const { exchange, log, refusal } = request
@@ -49,7 +49,7 @@ export function registerRequestLog(app: FastifyInstance): void {
   })
 }
 
-/** Logs a request whose connection closed before its whole answer. Its work may continue and be stored. */
+/** Logs a request whose connection closed before the whole answer was sent. Its work may continue and be stored. */
 export function logCut(exchange: Exchange): void {
   exchange.request.log.info(lineOf(exchange), 'the connection closed before the answer was read')
 }
@@ -66,21 +66,21 @@ function lineOf({ request, reply }: Exchange): Record<string, unknown> {
   }
 }
 
-/** The caller, or the digest of the token for a request whose token was not accepted. */
+/** The caller, or the digest of a token that was not accepted. */
 function callerOf({ caller, tokenHash }: FastifyRequest): Record<string, unknown> {
   if (caller) return { caller: caller.userId, token: caller.token.id }
   return { token_digest: tokenHash && tokenDigest(tokenHash) }
 }
 
-/** The trace id of a W3C `traceparent` header; undefined without a valid one. */
+/** The trace id in a W3C `traceparent` header; undefined if there is no valid one. */
 function traceIdOf({ headers: { traceparent = '' } }: IncomingMessage): string | undefined {
   return /^(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-|$)/.exec(String(traceparent))?.[1]
 }
 
-/** Describes an error for the log, without its parameters or detail, which may contain caller input. */
+/** Describes an error for the log, without parameters and details, which may contain caller input. */
 function describeError(error: Error & { code?: unknown; constraint?: unknown }): Record<string, unknown> {
   const { code, constraint, cause, stack = '' } = error
-  const frames = stack.split('\n').filter(line => /^ +at /.test(line)) // without the message that precedes them
+  const frames = stack.split('\n').filter(line => /^ +at /.test(line)) // without the preceding message
   return {
     type: error.constructor?.name ?? error.name,
     message: messageOf(error),
@@ -92,15 +92,15 @@ function describeError(error: Error & { code?: unknown; constraint?: unknown }):
   }
 }
 
-/** The innermost error of an expected failure in one line, without a stack: `DatabaseError 57P01: ...`. */
+/** The innermost cause of an expected failure on one line, without a stack trace: `DatabaseError 57P01: ...`. */
 function describeCause(cause: unknown): unknown {
   if (!(cause instanceof Error)) return cause
   if (cause.cause instanceof Error) return describeCause(cause.cause)
-  const { code } = cause as Error & { code?: unknown } // of the system or of PostgreSQL, if any
+  const { code } = cause as Error & { code?: unknown } // an error of the operating system or of PostgreSQL has a code
   return `${[cause.constructor.name, code].filter(Boolean).join(' ')}: ${messageOf(cause)}`
 }
 
-/** A message up to its first quotation mark, after which PostgreSQL and the JSON parser quote caller input. */
+/** A message up to the first quotation mark, where PostgreSQL and the JSON parser begin to quote caller input. */
 function messageOf(error: Error): string {
   const quotes = error instanceof pg.DatabaseError || error instanceof SyntaxError
   return quotes ? (error.message.split(/["'`]/, 1)[0] ?? '') : error.message

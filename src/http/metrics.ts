@@ -6,15 +6,15 @@ import { JSON_TYPE } from './answer.js'
 import { PAGE } from './docs.js'
 import { requestIdOf } from './request.js'
 
-/** Upper bounds of the time buckets, in seconds. The longest wait is 20 s, followed by work. */
+/** Upper bounds of the duration buckets, in seconds. The longest wait is 20 s, and the work comes after it. */
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]
 
-/** Every operation has series of these statuses from the start. `agents_http_refusals_total` counts the others by reason. */
+/** Statuses for which every operation has a series from the start. Other refusals are counted by reason in `agents_http_refusals_total`. */
 const STATUSES_FROM_THE_START = [200, 500, 503]
 
 type ReadinessSource = { readiness(): Promise<Readiness> }
 
-/** The sources that are read when metrics are requested. */
+/** The sources that are read whenever metrics are requested. */
 export interface MetricSources {
   pool: { readonly totalCount: number; readonly idleCount: number; readonly waitingCount: number }
   inWork: { readonly total: number }
@@ -23,7 +23,7 @@ export interface MetricSources {
   backlog(): Promise<Record<'lag_s' | 'open' | 'oldest_s', number>>
 }
 
-/** The metrics of one application and of its process, in their own registry. No label has a value that a caller can choose. */
+/** The metrics of one application and its process, in a separate registry. Callers cannot choose the values of labels. */
 export class Metrics {
   readonly registry = new Registry()
   readonly #duration = new Histogram({
@@ -40,14 +40,14 @@ export class Metrics {
     registers: [this.registry],
   })
 
-  /** Counters start at 0, because `rate` ignores the first value of a new series. */
+  /** Initializes counters with 0, because `rate` ignores the first value of a new series. */
   constructor() {
     const reasons = ['INVALID_REQUEST', ...Object.keys(ERROR_CODES), ...UNAVAILABLE_REASONS]
     for (const reason of reasons) this.refused.inc({ reason }, 0)
     collectDefaultMetrics({ register: this.registry })
   }
 
-  /** Observes every request of an application, and reads the sources when metrics are requested. */
+  /** Observes every request of an application. The sources are read whenever metrics are requested. */
   watch(app: FastifyInstance, { pool, inWork, service, version, backlog }: MetricSources): void {
     app.addHook('onRoute', ({ schema }) => {
       const operation = (schema as { operationId?: string } | undefined)?.operationId
@@ -64,9 +64,9 @@ export class Metrics {
     this.#gauge('agents_database_pool_waiting', 'Requests that wait for a connection.', () => pool.waitingCount)
     const isReady = async () => Number((await service.readiness()).status === 'ready')
     this.#gauge('agents_ready', '1 when requests can be served.', isReady)
-    let found: Promise<{ lag_s?: number; open?: number; oldest_s?: number }> // nothing where the database does not answer
+    let found: Promise<{ lag_s?: number; open?: number; oldest_s?: number }> // empty if the database does not answer
     const lag = async () => {
-      found = backlog().catch(() => ({})) // for the next two gauges too, which are read with this one
+      found = backlog().catch(() => ({})) // also used by the next two gauges, which are read together with this one
       return (await found).lag_s ?? Number.NaN
     }
     this.#gauge('agents_changes_lag_seconds', 'How long the oldest stored change has waited for the feed.', lag)
@@ -78,14 +78,14 @@ export class Metrics {
     new Gauge(info).set({ version }, 1)
   }
 
-  /** A gauge whose value is read when metrics are requested. */
+  /** Adds a gauge whose value is read whenever metrics are requested. */
   #gauge(name: string, help: string, value: () => number | Promise<number>): void {
     const registers = [this.registry]
     const gauge: Gauge = new Gauge({ name, help, registers, collect: async () => gauge.set(await value()) })
   }
 }
 
-/** `GET /healthz`: the process runs. `GET /readyz`: it can serve, or 503 with the reason. */
+/** `GET /healthz`: 200 while the process runs. `GET /readyz`: 200 if it can serve requests, otherwise 503 with the reason. */
 export function registerProbes(app: FastifyInstance, service: ReadinessSource): void {
   app.get('/healthz', PAGE, (_, reply) => reply.type(JSON_TYPE).send('{"status":"alive"}'))
   app.get('/readyz', PAGE, async (request, reply) => {
@@ -97,16 +97,16 @@ export function registerProbes(app: FastifyInstance, service: ReadinessSource): 
   })
 }
 
-/** The most open connections of the metrics port. They do not count against the main port's limit. */
+/** The most open connections of the metrics port. The limit of the main port does not include them. */
 const CONNECTIONS_MAX = 100
 
-/** Starts a server with `/metrics` and the probes on a port of its own. Rejects if it cannot listen on the address. */
+/** Starts a server with `/metrics` and the probes on a separate port. Rejects if it cannot listen on the address. */
 export async function listenForMetrics(
   metrics: Metrics,
   service: ReadinessSource,
   { host, port }: { host: string; port: number },
 ): Promise<Server> {
-  // Close idle sockets soon, so that they do not use up the connections.
+  // Closes idle sockets soon, so that they do not use up the connections.
   const http = { headersTimeout: 5_000, connectionsCheckingInterval: 1_000 }
   const app = fastify({ genReqId: requestIdOf, requestTimeout: 10_000, exposeHeadRoutes: false, http })
   app.addHook('onRequest', (_, reply, done) => {

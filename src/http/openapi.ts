@@ -6,7 +6,7 @@ import { list, nullable, reference, text } from '../validation/vocabulary.js'
 
 /* The parts of the OpenAPI document that all operations share: headers and error answers. */
 
-/** The headers of answers, as the document explains them. Pages of other origins may read them (CORS). */
+/** The headers of answers, with their descriptions in the document. Pages of other origins may read them (CORS). */
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',
   etag: 'The entity tag of what is stored, or of what is answered. As `If-Match` of an update it stands for the stored version.',
@@ -29,10 +29,10 @@ type HeaderName = keyof typeof HEADERS
 
 export const HEADER_NAMES = Object.keys(HEADERS)
 
-/** The headers of every answer to a caller. */
+/** The headers of every answer to an authenticated caller. */
 const OF_CALLERS = ['ratelimit', 'ratelimit-policy', 'token-expires-at'] as const
 
-/** Headers as @fastify/swagger takes them: it copies the schema's description. */
+/** Headers in the form that @fastify/swagger expects. It copies the schema's description. */
 function headersOf(names: readonly HeaderName[]) {
   const all: HeaderName[] = [...names, 'x-request-id']
   return Object.fromEntries(
@@ -40,10 +40,10 @@ function headersOf(names: readonly HeaderName[]) {
   )
 }
 
-/** An error answer: its schema's name, by which generated clients tell refusals apart, and what it has beyond code, sentence and request id. */
+/** An error answer: the name of its schema, by which generated clients distinguish refusals, and its members other than code, sentence and request id. */
 interface ErrorAnswer {
   name: string
-  /** By default the name of the status. */
+  /** The description. Default: the name of the status. */
   meaning?: string
   members?: TProperties
   headers?: readonly HeaderName[]
@@ -53,7 +53,7 @@ const OUTCOME = Type.Optional(
   Type.String({ description: 'What became of the change.', enum: ['not_applied', 'unknown', 'applied'] }),
 )
 
-/** The error answers by status; 422 has its own. */
+/** The error answers by status, except 422. */
 const ERRORS = {
   400: { name: 'BadRequestError' },
   401: { name: 'UnauthorizedError', headers: ['www-authenticate', ...OF_CALLERS] },
@@ -133,7 +133,7 @@ const ERRORS = {
 
 type ErrorStatus = keyof typeof ERRORS
 
-/** The schemas of all error bodies except 422, for the components of the document. */
+/** The schemas of all error bodies except 422, as components of the document. */
 export const ERROR_ANSWERS: readonly TObject[] = Object.entries<ErrorAnswer>(ERRORS).map(([status, answer]) => {
   const codes = Object.entries(ERROR_CODES).flatMap(([code, its]) => (its === Number(status) ? [code] : []))
   const shared = {
@@ -144,17 +144,17 @@ export const ERROR_ANSWERS: readonly TObject[] = Object.entries<ErrorAnswer>(ERR
   return Type.Object({ ...shared, ...answer.members }, { $id: answer.name })
 })
 
-/** The refusals that every operation has. */
+/** The refusals that every operation can return. */
 const ANY_OPERATION: readonly ErrorStatus[] = [400, 401, 403, 408, 429, 431, 500, 503]
 
-/** An answer of one operation. Without `body` it has none. */
+/** An answer of one operation. `body` is undefined if it has no body. */
 interface OwnAnswer {
   description: string
   body?: object
   headers: readonly HeaderName[]
 }
 
-/** The answers of an operation by status: its `own`, 422, and its refusals in addition to those that every operation has. */
+/** The answers of an operation by status: its `own` ones, 422, its further refusals, and those of every operation. */
 export function responses(
   own: Readonly<Record<number, OwnAnswer>>,
   refusals: readonly ErrorStatus[] = [],
@@ -175,7 +175,7 @@ export function responses(
   return all
 }
 
-/** The answers of a read, whose body has the schema `found`. */
+/** The answers of a read whose body has the schema `found`. */
 export function readResponses(
   found: object,
   description: string,
@@ -187,7 +187,7 @@ export function readResponses(
   return responses({ 200: { description, body: found, headers }, 304: unchanged }, refusals)
 }
 
-/** A sentence on the limits of a body: its size in bytes and its nesting depth. `others` has further limits. */
+/** A sentence on the limits of a body: its size in bytes and its nesting depth. `others` states further limits. */
 export function bodyBounds(bytes: number, depth: number, others = ''): string {
   return `The body takes at most ${bytes} bytes (else 413) and nests at most ${depth} deep (else 422). ${others}`.trim()
 }

@@ -3,7 +3,7 @@ import type { Loc } from '../errors.js'
 import type { Precondition } from '../updates/tag.js'
 import { type Parsed, parameter, queryFlag, queryId, queryMask } from '../validation/parameters.js'
 
-/* Parameters that several operations share, for the schemas of routes. Parameters of one operation are in its file. */
+/* Parameters that several operations share. Other parameters are defined in the file of their operation. */
 
 export const DryRun = queryFlag(
   'Every check and the same answer as the real request, but nothing is stored. ETag is the stored state; a creation has neither ETag nor ' +
@@ -19,7 +19,7 @@ export function updateMask(body: TObject) {
 }
 
 const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
-/** `*` or a list. Its elements may be empty (RFC 9110, section 5.6.1), but two tags need a comma between them. */
+/** `*` or a list of tags. List elements may be empty (RFC 9110, section 5.6.1), but tags must be separated by commas. */
 const TAGS = new RegExp(String.raw`^(?:[ \t]*\*[ \t]*|[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*)$`)
 
 export const IfMatch = ifMatch('`*`, or entity tags such as `"persona-12-7"`: write only if one is the stored state.')
@@ -34,7 +34,7 @@ export const IfNoneMatchOfUpdate = ifNoneMatch(
   '`*`, or entity tags: 412 where one is the stored state, as `*` always is; nothing is written then.',
 )
 
-/** The preconditions of a creation, which no stored state can meet. */
+/** The preconditions of a creation. No stored state can meet them. */
 export const CreationPreconditions = {
   'if-match': ifMatch('Always 412, because nothing is stored before a creation.'),
   'if-none-match': ifNoneMatch('`*`, or entity tags: always true, because nothing is stored yet.'),
@@ -44,13 +44,13 @@ function ifNoneMatch(description: string) {
   return Type.Optional(
     parameter(
       { type: 'string', pattern: TAGS.source, description },
-      (header, loc) => parseIfMatch(header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1'), loc), // weak comparison: RFC 9110, section 13.1.2
+      (header, loc) => parseIfMatch(header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1'), loc), // weak comparison (RFC 9110, section 13.1.2)
     ),
   )
 }
 
 const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
-/** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or a bare one without blank, quote, comma, `;` or backslash. */
+/** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or an unquoted one without blanks, quotes, commas, `;` and backslashes. */
 export const IdempotencyKey = Type.Optional(
   parameter(
     {
@@ -69,7 +69,7 @@ export const IdempotencyKey = Type.Optional(
   ),
 )
 
-/** The query parameter of a read that names an earlier version. */
+/** The query parameter that selects an earlier version. */
 export const PastVersion = queryId(
   'Answers this version, to callers who may edit: what the number in an `ETag` such as `"persona-12-7"` names.',
 )
@@ -95,8 +95,8 @@ export const Prefer = Type.Optional(
 export const NO_PREFERENCE = { strict: false, minimal: false }
 
 /**
- * Reads `If-Match` (RFC 9110, section 13.1.1). Weak tags never match. A malformed tag is a fault, because ignoring it would allow an
- * unguarded write.
+ * Parses `If-Match` (RFC 9110, section 13.1.1). Weak tags never match. A malformed tag is a fault, because ignoring it would allow an unguarded
+ * write.
  */
 function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
   if (header.trim() === '*') return { value: { kind: 'any' } }
@@ -108,14 +108,14 @@ function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
   return { value: { kind: 'tags', tags: tags.filter(tag => !tag.startsWith('W/')) } }
 }
 
-/** True if a `Prefer` header asks for strict handling (RFC 7240): unknown and kept fields become errors. */
+/** True if a `Prefer` header requests strict handling (RFC 7240), under which unknown and kept fields are errors. */
 export function prefersStrict(header: string | string[] | undefined): boolean {
   return header !== undefined && prefers(String(header), 'handling', 'strict')
 }
 
 const PREFER_LENGTH_MAX = 1_000
 
-/** True if the first value of a preference is this one. */
+/** True if the first occurrence of a preference has this value. */
 function prefers(header: string, name: string, value: string): boolean {
   const unquoted = header
     .slice(0, PREFER_LENGTH_MAX)

@@ -8,16 +8,16 @@ import { HEADER_NAMES } from './openapi.js'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The operation id of the route, the address pattern of a page, or `none` for an unknown address. */
+    /** The operation id of the route, the URL pattern of a page, or `none` for an unknown path. */
     readonly operation: string
-    /** The access policy of the route; undefined for an unknown address. */
+    /** The access policy of the route; undefined for an unknown path. */
     readonly policy: FastifyContextConfig['policy']
   }
 }
 
 /**
- * Adds getters for the route's operation and policy to each request, sets the common headers of every answer, and refuses requests with
- * unusable headers. Pages of `corsOrigins` only may call the service from a browser, without the browser's credentials.
+ * Gives each request its route's operation and policy, sets the common headers of every answer, and refuses requests with invalid headers. Only
+ * pages from `corsOrigins` may call the service from a browser, without the browser's credentials.
  */
 export async function registerRequests(app: FastifyInstance, corsOrigins: readonly string[]): Promise<void> {
   app.decorateRequest('operation', {
@@ -43,11 +43,11 @@ export async function registerRequests(app: FastifyInstance, corsOrigins: readon
     allowedHeaders: REQUEST_HEADERS,
     exposedHeaders: HEADER_NAMES,
     maxAge: PREFLIGHT_AGE_S,
-    strictPreflight: false, // its refusal of other OPTIONS requests is not in our error shape
+    strictPreflight: false, // it would refuse other OPTIONS requests without our error body
   })
 }
 
-/** The client's address: the one that trusted proxies report if it is valid, else the peer's. IPv4 addresses are plain. */
+/** The client's address: the one that trusted proxies report if it is valid, otherwise the peer's. IPv4 addresses are not mapped to IPv6. */
 export function clientAddressOf({
   ip,
   socket,
@@ -56,17 +56,17 @@ export function clientAddressOf({
   return address.replace(/^::ffff:(?=\d+\.)/i, '')
 }
 
-/** The caller's `X-Request-ID` if it has the allowed form, else a new one (DECISIONS section 2). */
+/** The caller's `X-Request-ID` if it has the allowed form, otherwise a new id (DECISIONS section 2). */
 export function requestIdOf({ headers }: Pick<IncomingMessage, 'headers'>): string {
   const received = headers['x-request-id']
   if (typeof received === 'string' && /^[A-Za-z0-9_-]{1,64}$/.test(received)) return received
   return randomUUID()
 }
 
-/** Node keeps only the first of these, but a proxy may have used another one. */
+/** Headers that must not be repeated. Node keeps only the first value, but a proxy may have used another one. */
 const SINGLE_HEADERS = ['host', 'authorization']
 
-/** The refusal of a request for its headers; undefined if they are valid. */
+/** The error of a request with invalid headers; undefined if they are valid. */
 export function requestFault({ raw }: FastifyRequest): Error | undefined {
   const { httpVersion, headers, rawHeaders } = raw
   // HTTP/1.1 requires a Host (RFC 9112, section 3.2). Node's own refusal would have no body.
@@ -79,7 +79,7 @@ export function requestFault({ raw }: FastifyRequest): Error | undefined {
     : new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
 }
 
-/** Headers of every answer. JSON loads nothing, and pages set their own policy. Strict-Transport-Security belongs to the proxy. */
+/** The headers of every answer. JSON loads no resources, and pages set their own policy. Strict-Transport-Security is left to the proxy. */
 const COMMON_HEADERS = {
   'cache-control': 'no-store',
   'content-security-policy': "default-src 'none';frame-ancestors 'none'",
@@ -89,15 +89,15 @@ const COMMON_HEADERS = {
   'x-frame-options': 'DENY',
 }
 
-/** The same headers for a request that skips the hooks. */
+/** Sets these headers for a request that does not run the hooks. */
 export function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): void {
   reply.header('x-request-id', request.id).headers(COMMON_HEADERS)
 }
 
-/** Request headers of the operations, in addition to those that browsers always allow. */
+/** The request headers of the operations, in addition to those that browsers always allow. */
 const REQUEST_HEADERS =
   'authorization, content-type, idempotency-key, if-match, if-none-match, mcp-method, mcp-name, mcp-protocol-version, prefer, ' +
   'traceparent, x-onyx-authorization, x-request-id'
 
-/** Cache time of a preflight answer, in seconds. */
+/** How long browsers may cache a preflight answer, in seconds. */
 const PREFLIGHT_AGE_S = 600

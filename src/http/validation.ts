@@ -17,8 +17,8 @@ export interface SchemaTypes extends FastifyTypeProvider {
 const NO_PARAMETERS = Type.Object({})
 
 /**
- * Validates requests against the schemas of their routes, all parts at once: Fastify would stop at the first invalid one. Bodies are not
- * changed. An undeclared query parameter is a fault.
+ * Validates requests against the schemas of their routes. All parts are checked, although Fastify would stop at the first invalid one. Bodies
+ * are not changed. An undeclared query parameter is a fault.
  */
 export function registerRequestValidation(app: FastifyInstance): void {
   const checks = new Map<FastifySchema, (request: FastifyRequest) => Fault[]>()
@@ -29,7 +29,7 @@ export function registerRequestValidation(app: FastifyInstance): void {
     if (schema.operationId !== undefined) schema.querystring ??= NO_PARAMETERS
     schemas.add(schema)
   })
-  // Later, because the routes below `/api` change their schemas.
+  // Runs later, because the routes below `/api` change their schemas first.
   app.addHook('onReady', async () => {
     for (const schema of schemas) checks.set(schema, requestCheck(schema))
   })
@@ -40,14 +40,14 @@ export function registerRequestValidation(app: FastifyInstance): void {
   })
 }
 
-/** The parts with parameters in the order of their faults in the answer (DECISIONS section 2): in the schema, the request, and `loc`. */
+/** The parts with parameters, in the order in which answers report faults (DECISIONS section 2): their names in the schema, in the request and in `loc`. */
 const PARAMETERS = [
   ['params', 'params', 'path'],
   ['querystring', 'query', 'query'],
   ['headers', 'headers', 'header'],
 ] as const
 
-/** Returns the check of requests: it replaces their parts by the parsed ones, and returns the faults. */
+/** Returns the function that checks a request, replaces its parts by parsed values, and returns the faults. */
 function requestCheck(schema: FastifySchema): (request: FastifyRequest) => Fault[] {
   const readers = PARAMETERS.flatMap(([part, name, place]) => {
     const own = schema[part] as TObject | undefined // all routes have TypeBox schemas
@@ -55,7 +55,7 @@ function requestCheck(schema: FastifySchema): (request: FastifyRequest) => Fault
   })
   const checkBody = schema.body === undefined ? undefined : bodyReader(schema.body as TObject, schema)
   return request => {
-    const body = checkBody?.(request.body as ReceivedBody | undefined) // what the parser made
+    const body = checkBody?.(request.body as ReceivedBody | undefined) // the body parser returns this type
     if (body !== undefined && 'faults' in body && body.standsAlone) return body.faults
     const faults: Fault[] = []
     for (const { name, read } of readers) {
@@ -70,7 +70,7 @@ function requestCheck(schema: FastifySchema): (request: FastifyRequest) => Fault
   }
 }
 
-/** The mask in the query decides which fields of the body are required. */
+/** A mask in the query determines the required fields of the body. */
 function bodyReader(schema: TObject, route: FastifySchema) {
   const check = bodyCheck(schema)
   const maskIn = maskReader((route.querystring ?? NO_PARAMETERS) as TObject)
@@ -78,23 +78,23 @@ function bodyReader(schema: TObject, route: FastifySchema) {
   return (received: ReceivedBody | undefined): ReturnType<typeof check> => {
     if (!received) return { faults: [fault('missing', ['body'])], standsAlone: false }
     const { parsed, query, headers } = received
-    if (parsed instanceof UnparsedBody) return { value: parsed } // the operation's worker checks it
+    if (parsed instanceof UnparsedBody) return { value: parsed } // a worker checks it
     return check(parsed, { mask: maskIn(query), strict: takesPrefer && prefersStrict(headers.prefer) })
   }
 }
 
-/** Limits on bodies, by kind of resource. A tool's definition has further limits, which report the place of a fault. */
+/** Limits of bodies for each kind of resource. Definitions of tools have further limits, which report the place of a fault. */
 export const JSON_BOUNDS = {
   persona: { depthMax: 64, nodesMax: 20_000 },
   tool: { depthMax: 256, nodesMax: 1_000_000 },
 } as const satisfies Record<ResourceKind, JsonBounds>
 
-/** A large body that may hold a definition, as bytes. A worker parses and checks it. */
+/** The bytes of a large body that may contain a definition. A worker parses and checks it. */
 export class UnparsedBody {
   constructor(readonly bytes: Buffer) {}
 }
 
-/** A body, with the query and headers that decide how it is checked: a mask, and strict handling. */
+/** A body with the query and headers that affect its check: the mask and strict handling. */
 export interface ReceivedBody {
   parsed: ParsedBody | UnparsedBody
   query: ParameterTexts
@@ -103,20 +103,20 @@ export interface ReceivedBody {
 
 export const INLINE_BYTES_MAX = 16 * 1024
 
-/** The largest body of an operation that takes a definition. */
+/** The size limit of bodies that may contain a definition. */
 export const TOOL_BODY_BYTES_MAX = 5 * 2 ** 20
 
 const JSON_TYPE = /^application\/json\s*(;|$)/i
 
 /**
- * Parses JSON bodies; other media types and encodings are 415. Faults of the body do not throw here: they are reported together with those
- * of path and query.
+ * Parses JSON bodies; other media types and encodings get 415. Faults of the body are not thrown, but reported together with those of path and
+ * query.
  */
 export function registerBodyParser(app: FastifyInstance): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
     // The body of a closed connection never ends, even if all of it has arrived.
     if (request.raw.socket.destroyed) return done(new ClientGone())
-    if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse an empty one
+    if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse an empty value
     const isRead = !request.is404 && request.method !== 'GET' && request.method !== 'HEAD'
     const refusal = isRead ? refusalBefore(request) : undefined
     if (refusal === undefined) done(null, payload)
@@ -129,12 +129,12 @@ export function registerBodyParser(app: FastifyInstance): void {
       takesDefinition && bytes.length > INLINE_BYTES_MAX
         ? new UnparsedBody(bytes)
         : parseJsonBody(bytes, takesDefinition ? JSON_BOUNDS.tool : JSON_BOUNDS.persona)
-    const query = request.query as ParameterTexts // made by the query parser: a text, or a list for a repeated parameter
+    const query = request.query as ParameterTexts // the query parser returns texts, and lists for repeated parameters
     done(null, { parsed, query, headers: request.headers } satisfies ReceivedBody)
   })
 }
 
-/** Returns an error if the headers show that the body must be refused, before it is read. */
+/** Checks the headers before the body is read. Returns an error if the body must be refused. */
 function refusalBefore(request: FastifyRequest): Error | undefined {
   const { headers, routeOptions } = request
   const { 'content-type': type, 'content-encoding': coding, 'content-length': length } = headers
@@ -148,13 +148,13 @@ function refusalBefore(request: FastifyRequest): Error | undefined {
   return Number(length) > bodyLimit ? bodyTooLarge(request, Number(length)) : undefined
 }
 
-/** The refusal of a body above the operation's limit. `bytes` is its Content-Length, if known. */
+/** The error for a body that exceeds the operation's limit. `bytes` is the Content-Length, if known. */
 export function bodyTooLarge({ routeOptions }: FastifyRequest, bytes?: number): Refused {
   const message = `The body has ${bytes ?? 'more'} bytes, and this operation takes at most ${routeOptions.bodyLimit ?? 0}.`
   return new Refused('PAYLOAD_TOO_LARGE', message)
 }
 
-/** The refusal of a body with a media type other than `application/json`. */
+/** The error for a body whose media type is not `application/json`. */
 export function notJson(type = ''): Refused {
   const patch = /patch\+json/i.test(type) ? 'Patch documents are not read: send the fields to change. ' : ''
   const message = `${patch}Send the body as JSON, with the header Content-Type: application/json.`

@@ -5,7 +5,7 @@ import type { RecentChange } from '../updates/resource.js'
 const WARNINGS_MAX = 5
 const NAME_LENGTH_MAX = 64
 
-/** Adds warnings to an answer (RFC 7234 form `299 - "text"`, ASCII only). Of more than five, the fifth gives the number left out. */
+/** Adds warnings to an answer as `299 - "text"` (RFC 7234), in ASCII. If there are more than five, the fifth states the number omitted. */
 export function addWarnings(reply: FastifyReply, texts: readonly string[]): void {
   if (texts.length === 0) return
   const shown =
@@ -26,17 +26,17 @@ export function outsideMaskWarning(name: string): string {
   return `field ${shortened(name)} is outside the update_mask and was ignored`
 }
 
-/** `byOwner`: the resource's owner may change the field too. */
+/** Warns about a field that was not changed. `byOwner`: the owner may change it too. */
 export function keptFieldWarning(name: string, byOwner = false): string {
   return `field ${name} was kept: only ${byOwner ? 'the owner or ' : ''}an administrator may change it`
 }
 
-/** The warning about a field that a restoration leaves out: the caller may not set it, or no restoration does. */
+/** Warns about a field that was not restored, because the caller must not set it or because it cannot be restored. */
 export function notRestoredWarning(name: string): string {
   return `field ${name} was not restored`
 }
 
-/** The warning about a field that the creator of an agent must not set. */
+/** Warns about a field that the creator of an agent must not set. */
 export function newFieldWarning(name: string): string {
   return `field ${name} has its default value: only an administrator may set it`
 }
@@ -53,7 +53,7 @@ export function shortened(name: string): string {
   return name.length <= NAME_LENGTH_MAX ? name : `${name.slice(0, NAME_LENGTH_MAX)}...`
 }
 
-/** Printable ASCII for a quoted header value. Other characters become `?`, quotes and backslashes `'`. */
+/** Converts text to printable ASCII for a quoted header value. Quotes and backslashes become `'`, other characters `?`. */
 function quotable(text: string): string {
   return text.replaceAll(/[^\x20-\x7e]/g, '?').replaceAll(/["\\]/g, "'")
 }

@@ -36,7 +36,7 @@ export const UpdateHeaders = Type.Object({
   prefer: Prefer,
 })
 
-/** The most characters of what an author says about a proposal. */
+/** The maximum length of the author's message on a proposal. */
 export const MESSAGE_LENGTH_MAX = 512
 
 const PROPOSING = {
@@ -58,12 +58,12 @@ export const RestoreRequest = Type.Object(
   { $id: 'RestoreRequest' },
 )
 
-/** The body of a route that restores, and its limit. */
+/** The body of a restoration, and its size limit. */
 export const RESTORES = { body: RestoreRequest, bodyLimit: 4 * 1024 }
 
 type Act = VersionedResource<ResourceTypes>['act']
 
-/** A validated request to write. */
+/** A validated request that writes. */
 export interface WriteRequest<Body extends TObject = TObject> extends Pick<FastifyRequest, 'caller' | 'raw'> {
   params: Record<string, number | undefined>
   body: Static<Body>
@@ -72,23 +72,23 @@ export interface WriteRequest<Body extends TObject = TObject> extends Pick<Fasti
   prefetched: object | null
 }
 
-/** The part of the engine's request that all writes share. */
+/** The part of the engine's request that all writes have in common. */
 export type Basis = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'>
 
-/** What each kind of write adds, and its warnings. */
+/** The parts that a kind of write adds. */
 type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Basis | 'kind' | 'id' | 'fields' | 'key'> & {
   fields?: object
-  /** What makes two requests with one key the same, with header values hashed by the ring's key `secretKeyId`. */
+  /** The values that two requests with the same key must share. Header values are hashed with the ring's key `secretKeyId`. */
   about?: (secretKeyId: string | null) => readonly unknown[]
   secretKeyId?: string | null
   warnings(stored: Stored<T>): string[] | Promise<string[]>
 }
 
-/** The properties of one route that writes. */
+/** The definition of a route that writes. */
 export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
   resource: VersionedResource<T>
   method: HTTPMethods
-  /** The address; the parameter of the resource is `persona_id` or `tool_id`. */
+  /** The path. The resource's parameter is `persona_id` or `tool_id`. */
   url: string
   policy: RoutePolicy
   operationId: string
@@ -101,7 +101,7 @@ export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
   ask(request: WriteRequest<Body>, basis: Basis): Own<T> | Promise<Own<T>>
 }
 
-/** Registers a route that stores what it asks for by the engine. */
+/** Registers a route whose requests are stored by the engine. */
 export function registerWrite<T extends ResourceTypes, Body extends TObject>(
   app: FastifyInstance,
   options: OperationOptions,
@@ -144,7 +144,7 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
   })
 }
 
-/** What each restoration and deletion asks for. */
+/** The fields of a restoration or deletion, and the values that identify it. */
 function ofAct({ body }: WriteRequest, kind: ResourceKind, act: Act, id: number) {
   if (act === 'deletion') return { fields: { deleted: true }, about: () => [kind, id, 'delete'] }
   const { version } = body as Static<typeof RestoreRequest>
@@ -152,7 +152,7 @@ function ofAct({ body }: WriteRequest, kind: ResourceKind, act: Act, id: number)
   return act === 'restoration' ? { fields, about: () => [kind, id, 'restore', version] } : {}
 }
 
-/** Throws `PreconditionFailed` for a creation with `If-Match`: nothing is stored that it could name (RFC 9110, 13.1.1). */
+/** The common part of a write. Throws `PreconditionFailed` for a creation with `If-Match`, which no stored state can match (RFC 9110, section 13.1.1). */
 export function basisOf(request: FastifyRequest, act: Act, options: OperationOptions): Basis {
   const { query, headers } = request as unknown as WriteRequest // validated by the route's schemas
   const { 'if-match': ifMatch, 'if-none-match': ifNoneMatch = NO_PRECONDITION } = headers
@@ -177,13 +177,13 @@ export function basisOf(request: FastifyRequest, act: Act, options: OperationOpt
   }
 }
 
-/** Throws `InvalidRequest` for a proposal that is a dry run, and for the message of none. */
+/** Throws `InvalidRequest` if a proposal is a dry run, or if a message is given without a proposal. */
 function requireOne(proposes: boolean, dryRun: boolean, message: string | undefined): void {
   const wrong = proposes ? dryRun && 'dry_run' : message !== undefined && 'message'
   if (wrong) throw new InvalidRequest([fault('extra_forbidden', ['query', wrong])])
 }
 
-/** The caller as author for the audit trail. A client may repeat its request ids, so a random suffix after a dot, which they cannot contain, is added. */
+/** The caller as the author in the audit trail. Clients may repeat request ids, so a random suffix is added after a dot, which they cannot contain. */
 export function actorOf(request: FastifyRequest): Actor {
   const { id, headers, caller } = request
   const isGiven = headers['x-request-id'] === id
@@ -220,7 +220,7 @@ function responsesOf(kind: ResourceKind, act: Act, record: TSchema) {
   return responses({ 200: now, ...(act === 'update' && { 202: proposed }), 204: stored }, [...refusals, 410, 428])
 }
 
-/** 200, or 204 without a body. A creation is 201 with its address, unless it was a dry run, and a proposal 202 with its own. */
+/** 200, or 204 without a body. A creation gets 201 with its address unless it was a dry run, and a proposal gets 202 with its address. */
 function answer<T extends ResourceTypes>(
   reply: FastifyReply,
   { kind, act }: VersionedResource<T>,
@@ -237,7 +237,7 @@ function answer<T extends ResourceTypes>(
   addWarnings(reply, warnings)
   if (dryRun) reply.header('dry-run', 'true')
   notePreferences(reply, {
-    'handling=strict': strict && decision !== null, // a repetition is not checked again
+    'handling=strict': strict && decision !== null, // a repeated request is not checked again
     'return=minimal': snapshot === null && !isGone,
   })
   if (snapshot === null) return reply.code(creates ? 201 : 204).send()

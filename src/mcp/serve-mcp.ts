@@ -12,19 +12,19 @@ import { enumeration, freeForm, text } from '../validation/vocabulary.js'
 import { VERSION } from '../version.js'
 import { type Ask, type Body, faultsInWords, OPERATIONS, refusal } from './operations.js'
 
-/** More than a model writes or reads. Parsing more would delay other requests; larger messages go over HTTP. */
+/** Enough for messages of models. Parsing larger ones would delay other requests; clients can send them over HTTP. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
-/** These statuses refuse the request itself. Any other refusal with an id is 200, because clients end a session after another status. */
+/** These statuses refuse the HTTP request itself. Any other refusal of a message with an id gets 200, because clients end a session after other statuses. */
 const STATUSES_KEPT = [401, 403, 429, 500, 503]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read for the etag, plan, then store with this etag.' }
 
-/** Loaded with the first call: most processes serve none, and it takes a quarter of a second and 24 MB. */
+/** Loaded at the first call, because most processes never need it. Loading takes a quarter of a second and 24 MB. */
 type Sdk = typeof import('@modelcontextprotocol/server')
 let sdk: Promise<Sdk> | undefined
 
-/** `POST /mcp`: the Model Context Protocol, stateless. What a tool does is a request of its caller to an operation of this application. */
+/** `POST /mcp`: the Model Context Protocol, stateless. Each tool sends requests on behalf of its caller to the operations of this application. */
 export function registerMcp(app: FastifyInstance, origins: readonly string[]): void {
   app.register(async scope => {
     scope.removeAllContentTypeParsers()
@@ -32,7 +32,7 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
     scope.addHook('onSend', async (request, reply, payload) => {
       if (request.refusal === undefined) return payload
       const id = idOf(request.body)
-      const refused = inProtocol(id, reply.statusCode, JSON.parse(String(payload)) as Body) // of `handleError`
+      const refused = inProtocol(id, reply.statusCode, JSON.parse(String(payload)) as Body) // `handleError` wrote it
       if (id !== null && !STATUSES_KEPT.includes(reply.statusCode)) reply.code(200)
       return refused
     })
@@ -42,14 +42,14 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
         bodyLimit: TOOL_BODY_BYTES_MAX,
         config: { policy: { permission: 'basic', asksWithin: true } },
         schema: { hide: true, operationId: 'mcp' },
-        // Any page can point a host name here (DNS rebinding), so an Origin equal to Host proves nothing.
+        // With DNS rebinding, any page can point a host name to this service, so an Origin that equals Host proves nothing.
         onRequest: async ({ headers: { origin } }) => {
           if (origin !== undefined && !origins.includes(origin))
             throw new Forbidden('Pages of this origin may not call: see CORS_ORIGINS.')
         },
       },
       async (request, reply) => {
-        const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0)) // of the parser above
+        const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0)) // from the parser above
         sdk ??= import('@modelcontextprotocol/server')
         const loaded = await sdk
         const server = () => serveTools(new loaded.Server({ name: 'agents', version: VERSION }, SERVES), request, app)
@@ -61,7 +61,7 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
   })
 }
 
-/** The parts of a message that the protocol's package would refuse without repeating its id. */
+/** The parts of a message that the protocol's package would refuse without repeating the id. */
 const Message = Type.Object({
   jsonrpc: enumeration(['2.0']),
   method: text(),
@@ -77,22 +77,22 @@ function readMessage(bytes: Buffer): Static<typeof Message> {
   }
   const verdict = checkMessage(parseJsonBody(bytes, BOUNDS), { mask: undefined, strict: false })
   if ('faults' in verdict) throw new InvalidRequest(verdict.faults)
-  return verdict.value as Static<typeof Message> // it passed this schema
+  return verdict.value as Static<typeof Message> // the schema was checked
 }
 
-/** The protocol's own answer to a message, in JSON also for clients of earlier versions that take a stream. */
+/** The protocol package's answer to a message. It is JSON even for clients of earlier versions, which accept a stream. */
 async function answer(sdk: Sdk, server: () => Server, { headers }: FastifyRequest, message: object): Promise<Response> {
   const read = Object.entries(headers).filter(([name]) => name.startsWith('mcp-'))
   const received = new Request('http://localhost/mcp', {
     method: 'POST',
     headers: {
       ...Object.fromEntries(read.map(each => each.map(String))),
-      accept: 'application/json, text/event-stream', // whatever the client takes, it reads the answer to its own message
+      accept: 'application/json, text/event-stream', // sent whatever the client accepts, because each message has a single answer
       'content-type': 'application/json',
     },
   })
   if (!(await sdk.isLegacyRequest(received, message))) {
-    // Its errors quote the client, so the log has only the status.
+    // The log has only the status, because the package's errors quote the client.
     const { fetch } = sdk.createMcpHandler(server, { legacy: 'reject', maxSubscriptions: 0 })
     return await fetch(received, { parsedBody: message })
   }
@@ -101,20 +101,20 @@ async function answer(sdk: Sdk, server: () => Server, { headers }: FastifyReques
   return await transport.handleRequest(received, { parsedBody: message })
 }
 
-/** The id of a refused message; null if it has none or is not JSON. A client ends its session if the answer lacks the id. */
+/** The id of a refused message; null if there is none or the body is not JSON. Without the id in the answer, a client ends its session. */
 function idOf(body: unknown): string | number | null {
   try {
-    const { id } = JSON.parse(String(body)) as { id?: unknown } // undefined unless it is an object; throws for null
+    const { id } = JSON.parse(String(body)) as { id?: unknown } // undefined unless the body is an object; throws for null
     return typeof id === 'string' || typeof id === 'number' ? id : null
   } catch {
     return null
   }
 }
 
-/** A refusal of this service as an answer of the protocol. `data` is what the HTTP API answers. */
+/** A refusal of this service in the form of the protocol. `data` is the body of the HTTP answer. */
 function inProtocol(id: string | number | null, status: number, body: Body): string {
   const { detail } = body
-  const error = Array.isArray(detail) // of a 422
+  const error = Array.isArray(detail) // in a 422
     ? { code: -32_602, message: faultsInWords(detail as Fault[]) }
     : { code: -32_000, message: String(detail) }
   return JSON.stringify({ jsonrpc: '2.0', id, error: { ...error, data: { status, ...body } } })
@@ -136,10 +136,10 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
   return server
 }
 
-/** Requests that the application sends to itself. No client can send one: they have no socket. */
+/** Requests that the application sends to itself. They have no socket, so clients cannot send them. */
 const inner = new WeakSet<object>()
 
-/** True if a request is part of another one, which is counted instead. */
+/** True if a request is part of another one. Only the outer request is counted. */
 export function isInner(raw: IncomingMessage): boolean {
   return inner.has(raw)
 }
@@ -147,7 +147,7 @@ export function isInner(raw: IncomingMessage): boolean {
 /** Headers copied to the inner request. */
 const KEPT = ['authorization', 'x-onyx-authorization', 'traceparent'] as const
 
-/** Sends the application requests of the same caller, without a socket: all hooks and checks of a route run. */
+/** Sends requests of the same caller to the application without a socket. All hooks and checks of their routes run. */
 function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
   const remoteAddress = clientAddressOf(outer)
   const kept = KEPT.flatMap(name => (outer.headers[name] === undefined ? [] : [[name, String(outer.headers[name])]]))

@@ -20,7 +20,7 @@ import { pathId } from '../validation/parameters.js'
 import { flag, freeForm, identifier, isInt4, list, text, uuid } from '../validation/vocabulary.js'
 import { absent, notKept } from './forms.js'
 
-/* Changes for which the newer wire has routes of its own. */
+/* Changes that have separate routes in the newer API. */
 
 const ids = () => list(identifier(), { maxItems: LIST_ITEMS_MAX })
 const levels = () => absent(list(Type.Unknown()))
@@ -29,14 +29,14 @@ const ShareRequest = Type.Object({
   ...{ is_public: absent(flag()), label_ids: absent(ids()) },
   ...{ user_shares: levels(), group_shares: levels(), public_permission: absent(text()) },
 })
-/** Levels of shares, which only the operator changes, each with the field to send instead. */
+/** Levels of shares, which only the operator can change, each with the field to send instead. */
 const LEVELS = { user_shares: 'user_ids', group_shares: 'group_ids', public_permission: 'is_public' }
 
 const AGENTS = { permission: 'admin', resource: 'persona', writes: true } as const
 const AGENT = { ...AGENTS, lookup: PERSONA_READS.lookup }
 const TOOLS = { permission: 'manage:actions', resource: 'tool', writes: true } as const
 
-/** `update` handles the root's update of an agent. */
+/** Registers these routes. `update` is the handler of the root's agent update. */
 export function registerChanges(today: FastifyInstance, options: OperationOptions, update: RouteHandlerMethod): void {
   patch('/persona/:persona_id/share', { ...AGENT, permission: 'basic' }, ShareRequest, async (request, reply, body) => {
     const faults = notKept(body, LEVELS)
@@ -49,7 +49,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   })
   patch('/admin/persona/:persona_id/listed', AGENT, Type.Object({ is_listed: flag() }), async (request, _, body) => {
     const { persona_id: id = 0 } = request.params as { persona_id?: number }
-    return await agentsTogether(request, [id], () => ({ is_visible: body.is_listed })) // the root's update has no field for this
+    return await agentsTogether(request, [id], () => ({ is_visible: body.is_listed })) // the root's update does not include this field
   })
   const Priorities = Type.Object({ display_priority_map: freeForm() })
   patch('/admin/agents/display-priorities', AGENTS, Priorities, async (request, _, { display_priority_map: map }) => {
@@ -87,7 +87,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     })
   }
 
-  /** Changes these fields of an agent as the root does; those that are absent or null stay. */
+  /** Changes these fields of an agent as the root does. Absent and null fields are kept. */
   async function updateBy(request: FastifyRequest, reply: FastifyReply, fields: object): Promise<unknown> {
     const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null)
     const query = { ...(request.query as object), update_mask: given.map(([name]) => name) }
@@ -106,7 +106,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     return null
   }
 
-  /** Changes several of a kind in one transaction, under the locks of all: each that changes gets a version and an audit row. */
+  /** Changes several resources of one kind in one transaction that locks all of them. Each changed one gets a version and an audit row. */
   async function together<T extends ResourceTypes>(
     request: FastifyRequest,
     resource: VersionedResource<T>,

@@ -5,21 +5,21 @@ import { PersonaUpsertRequest } from '../persona/schema.js'
 import { words } from '../updates/field-table.js'
 import { flag, identifier, list, nullable, text } from '../validation/vocabulary.js'
 
-/* The newer form of requests and answers, and what it is at the root. */
+/* Converts requests and answers between the newer API and the root. */
 
-/** Required at the root; here they may be absent or null, and then stay as they are. */
+/** Fields that are required at the root. Here they can be absent or null, and are then kept. */
 const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')
 
-/** Fields that Onyx stores and this service does not, each with the value to send instead. */
+/** Fields that Onyx stores and this service does not, each with the only accepted value. */
 const EMPTY = 'an empty list'
 const NOT_KEPT = {
   ...{ hierarchy_node_ids: EMPTY, document_ids: EMPTY, skill_ids: EMPTY, default_model_configuration_id: 'null' },
 }
 
-/** A field that may be absent or null. */
+/** A field that can be absent or null. */
 export const absent = <Schema extends TSchema>(schema: Schema) => Type.Optional(nullable(schema))
 
-/** The newer body that creates or updates an agent. */
+/** The body of the newer API that creates or updates an agent. */
 export const NewerPersonaRequest = Type.Object({
   ...PersonaUpsertRequest.properties,
   ...Object.fromEntries(KEPT.map(name => [name, absent(PersonaUpsertRequest.properties[name])])),
@@ -31,7 +31,7 @@ export const NewerPersonaRequest = Type.Object({
   },
 })
 
-/** The same body as the root takes it, whole if it `creates`. Throws `InvalidRequest` for what cannot be kept. */
+/** Converts the body to the root's form, with all fields if it `creates`. Throws `InvalidRequest` for values that cannot be stored. */
 export function rootRequest(
   { is_featured: featured, ...body }: Static<typeof NewerPersonaRequest> & Record<string, unknown>,
   creates: boolean,
@@ -44,7 +44,7 @@ export function rootRequest(
   return { ...(creates && { num_chunks: NEW_AGENT.num_chunks }), ...body, ...named }
 }
 
-/** The faults of fields that this service does not keep. `null` is accepted, and an empty list where `fields` says so. */
+/** The faults of fields that this service does not store. `null` is accepted, and an empty list if `fields` says so. */
 export function notKept(body: Readonly<Record<string, unknown>>, fields: Readonly<Record<string, string>>): Fault[] {
   return Object.entries(fields).flatMap(([name, taken]) => {
     const value = body[name] ?? null

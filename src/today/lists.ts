@@ -18,11 +18,11 @@ import type { OperationOptions } from '../updates/resource.js'
 import { queryFlag } from '../validation/parameters.js'
 import { newerMembers, withMembers } from './records.js'
 
-/* Whole lists of full records, which today's clients read in one piece. */
+/* Complete lists of full records. Clients of the newer API read them in one request. */
 
 const RECORDS_MAX = 1_000
 
-/** Filters of a list: what the caller may edit, and custom tools. */
+/** Filters of a list: only records that the caller may edit, only custom tools. */
 type Asked = Partial<Record<'editable' | 'custom', boolean>>
 
 const AdminQuery = Type.Object({ get_editable: queryFlag('true'), include_deleted: queryFlag('ignored') })
@@ -115,7 +115,7 @@ function hashOf(tool: ShownTool): string | null {
   return tool.definition_hash
 }
 
-/** SQL: the ids of records that fit into one answer by their number and their bytes. Throws `InvalidRequest` if they do not. */
+/** The ids of the found records. Throws `InvalidRequest` if their number or size exceeds one answer. */
 function idsOf(kind: 'persona' | 'tool', found: readonly { id: number; bytes: number }[], bytesMax: number) {
   const bytes = found.reduce((sum, one) => sum + one.bytes, 0)
   const isLong = found.length > RECORDS_MAX

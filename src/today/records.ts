@@ -2,13 +2,13 @@ import type { Kysely } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import type { PersonaSnapshot } from '../persona/schema.js'
 
-/* What records of agents have in addition for today's clients. */
+/* The additional members of agent records in the newer API. */
 
 type Shown = Pick<PersonaSnapshot, 'id' | 'is_public' | 'is_visible' | 'is_default_persona' | 'users' | 'groups'>
 
 /**
- * The members that records have in addition. A share that is not stored has the level `added`, with which the real request would store it.
- * Levels of an earlier version are not known. Without `added` such a share is only in `users` and `groups`.
+ * The additional members of records. A share that is not stored yet gets the level `added`, which the real request would store. The levels of an
+ * earlier version are unknown. Without `added`, such a share is only in `users` and `groups`.
  */
 export async function newerMembers(
   db: Kysely<Tables>,
@@ -43,7 +43,7 @@ export async function newerMembers(
   })
 }
 
-/** The JSON text of a record with more members at its end. Its bytes stay: definitions keep their numbers. */
+/** Appends members to the JSON text of a record. The rest is unchanged, so that numbers in definitions keep their form. */
 export function withMembers(record: string, members: object = {}): string {
   return `${record.slice(0, -1)},${JSON.stringify(members).slice(1)}`
 }

@@ -15,11 +15,11 @@ import { NewerPersonaRequest, rootRequest } from './forms.js'
 import { registerLists } from './lists.js'
 import { newerMembers, withMembers } from './records.js'
 
-/* The newer API of the published product (DECISIONS section 14), mapped to this service's operations. */
+/* Maps the newer API of the published product (DECISIONS section 14) to this service's operations. */
 
 const PREFIX = '/api'
 
-/** Registers the operations where requests are authenticated. */
+/** Registers the operations in the scope where requests are authenticated. */
 export function registerToday(app: FastifyInstance, options: ToolOptions): void {
   const register = async (today: FastifyInstance) => {
     const handlers = registerNewerForm(today, options.database)
@@ -33,12 +33,12 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
     registerDeleteTool(today, { ...options, release: releaseTool, detaches: true })
     registerValidateTool(today, options)
     registerLists(today, options)
-    registerChanges(today, options, handlers.get('update_persona') as RouteHandlerMethod) // registered above
+    registerChanges(today, options, handlers.get('update_persona') as RouteHandlerMethod) // it was registered above
   }
   app.register(register, { prefix: PREFIX })
 }
 
-/** Makes the root's operations that follow take and answer the newer form, outside the document. Returns their handlers by operation. */
+/** Converts requests and answers of the operations that are registered after it to the newer form, and hides them from the document. Returns their handlers by operation. */
 function registerNewerForm(today: FastifyInstance, database: Database): ReadonlyMap<string, RouteHandlerMethod> {
   const handlers = new Map<string, RouteHandlerMethod>()
   today.addHook('onRoute', route => {
@@ -69,10 +69,10 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
   return handlers
 }
 
-/** The record of an agent with the fields that today's clients read; another text as it is. */
+/** Adds the fields that clients of the newer API read to an agent's record. Other texts are unchanged. */
 async function inNewerForm({ policy, query }: FastifyRequest, text: string, database: Database): Promise<string> {
   if (!text.startsWith('{')) return text
-  const agent = JSON.parse(text) // our own
+  const agent = JSON.parse(text) // an answer of this service
   if (!('is_visible' in agent)) return text
   const { dry_run: isDry, version } = query as { dry_run?: boolean; version?: number }
   const added = version === undefined ? 'viewer' : undefined

@@ -5,11 +5,11 @@ import { collectFaults, fault, faultsOfMasked, unknownWithin } from './faults.js
 import { type JsonBounds, JsonRefused, scanJson } from './json-scanner.js'
 
 export type ParsedBody =
-  /** JSON, with the paths of keys that could change a prototype. */
+  /** A JSON value, with the paths of keys that could change a prototype. */
   | { kind: 'value'; value: unknown; forbidden: Loc[] }
-  /** An empty body or `null`: reported together with the faults of path, query and headers. */
+  /** An empty body or `null`. Reported together with the faults of path, query and headers. */
   | { kind: 'absent'; faults: Fault[] }
-  /** Not JSON, or beyond the limits: reported alone. */
+  /** Not JSON, or beyond the limits. Reported alone. */
   | { kind: 'refused'; faults: Fault[] }
 
 /** The text that a value was parsed from, and the places of repeated keys in its definition. */
@@ -18,15 +18,15 @@ export interface Source {
   repeated: readonly Loc[]
 }
 
-/** The key of a body's source in it. Texts that a `WeakMap` held would stay in memory until a full garbage collection. */
+/** The property of a body that holds its source. A `WeakMap` would keep the texts in memory until a full garbage collection. */
 const SOURCE = Symbol('source')
 
-/** Returns the source of a body with a definition that `parseJsonBody` parsed. */
+/** The source of a body with a definition, if `parseJsonBody` parsed it. */
 export function sourceOf(body: object): Source {
   return (body as { [SOURCE]?: Source })[SOURCE] ?? { text: JSON.stringify(body), repeated: [] }
 }
 
-/** Parses a JSON body: skips a byte order mark, and keeps the last of duplicate keys. Never throws. */
+/** Parses a JSON body. Skips a byte order mark and keeps the last of duplicate keys. Never throws. */
 export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody {
   const text = new TextDecoder().decode(bytes)
   const invalid = (offset: number, reason: string): ParsedBody => {
@@ -58,9 +58,9 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
   return { kind: 'value', value, forbidden }
 }
 
-/** Fast path; undefined if a scan is needed. */
+/** The fast path; undefined if the text must be scanned. */
 function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
-  if (text.length > nodesMax * 1.5) return undefined // a shorter text cannot reach the limit: two counted nodes take three characters
+  if (text.length > nodesMax * 1.5) return undefined // two counted nodes take at least three characters, so a shorter text cannot exceed the limit
   try {
     const value: unknown = JSON.parse(text)
     return keysOf(value, depthMax) === keysIn(text) ? value : undefined
@@ -69,7 +69,7 @@ function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   }
 }
 
-/** Counts the keys of a value. NaN if one could change a prototype, or the value nests deeper than `levels`. */
+/** Counts the keys of a value. NaN if a key could change a prototype or the value is nested deeper than `levels`. */
 function keysOf(value: unknown, levels: number, parent?: string): number {
   if (typeof value !== 'object' || value === null) return 0
   if (levels === 0) return Number.NaN
@@ -83,7 +83,7 @@ function keysOf(value: unknown, levels: number, parent?: string): number {
   return count
 }
 
-/** Counts the colons after quotes: all keys of a JSON text, and rarely more. */
+/** Counts the colons after quotes. This is the number of keys in a JSON text, or rarely more. */
 function keysIn(text: string): number {
   let count = 0
   for (let at = text.indexOf(':'); at !== -1; at = text.indexOf(':', at + 1)) {
@@ -94,10 +94,10 @@ function keysIn(text: string): number {
   return count
 }
 
-/** `standsAlone`: the body is unreadable, so no other part of the request is reported. */
+/** `standsAlone`: the body could not be read, so no other fault is reported. */
 type BodyVerdict = { value: unknown } | { faults: Fault[]; standsAlone: boolean }
 
-/** Makes the check of one operation's body by its schema, for a mask, and with unknown fields as faults if `strict`. */
+/** Makes the function that checks the body of one operation against its schema and mask. With `strict`, unknown fields are faults. */
 export function bodyCheck(schema: TObject) {
   return (
     parsed: ParsedBody,
@@ -106,7 +106,7 @@ export function bodyCheck(schema: TObject) {
     if (parsed.kind !== 'value') return { faults: parsed.faults, standsAlone: parsed.kind === 'refused' }
     const { value, forbidden } = parsed
     const found = mask === undefined ? collectFaults(schema, value, ['body']) : faultsOfMasked(schema, value, mask)
-    // A forbidden key is not reported as unknown as well.
+    // A forbidden key is not also reported as unknown.
     const unknown = strict ? unknownWithin(schema, value, mask).filter(loc => loc.at(-1) !== '__proto__') : []
     const faults = [
       ...found,

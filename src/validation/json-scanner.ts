@@ -1,6 +1,6 @@
 import type { Loc } from '../errors.js'
 
-/** Limits of a JSON text. `nodesMax` counts objects, lists, texts (including keys) and commas: a measure of parsing time. */
+/** Limits of a JSON text. `nodesMax` counts objects, lists, texts (including keys) and commas, which approximates the parsing time. */
 export type JsonBounds = Readonly<Record<'depthMax' | 'nodesMax', number>>
 
 const NUMBER = /-?(?:0|[1-9]\d*)?(?:(?<=\d)\.\d*)?(?:(?<=\d)[eE][+-]?\d*)?/y
@@ -9,7 +9,7 @@ const BLANKS = /[ \t\r\n]+/y
 const ESCAPE = /["\\/bfnrt]|u[\da-fA-F]{0,4}/y
 const [QUOTE, COMMA, COLON, OPENS_LIST, BACKSLASH, OPENS, CLOSES] = [0x22, 0x2c, 0x3a, 0x5b, 0x5c, 0x7b, 0x7d]
 
-/** A text that is not JSON (`json_invalid`) or beyond a limit. `offset` counts UTF-16 units from 0. */
+/** The text is not JSON (`json_invalid`) or exceeds a limit. `offset` counts UTF-16 units from 0. */
 export class JsonRefused extends Error {
   constructor(
     readonly type: 'json_invalid' | 'json_too_deep' | 'json_too_many_nodes',
@@ -21,8 +21,8 @@ export class JsonRefused extends Error {
 }
 
 /**
- * Finds what is unusual in a JSON text: the places of keys that could change a prototype, and of repeated keys (at most 100) of one `member`
- * of the outermost object. Throws `JsonRefused`.
+ * Finds keys that could change a prototype, and keys (at most 100) that are repeated within one `member` of the outermost object. Throws
+ * `JsonRefused`.
  */
 export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, member: string) {
   const [forbidden, repeated]: [Loc[], Loc[]] = [[], []]
@@ -42,7 +42,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     const first = text.charCodeAt(at)
     if (first === QUOTE) string()
     else if (first === OPENS || first === OPENS_LIST)
-      members(first + 2) // the closing character's code is the opening one's plus 2
+      members(first + 2) // the code of the closing character is that of the opening one plus 2
     else if (matches(NUMBER)) {
       if (!/\d/.test(text.charAt(at - 1))) throw expected('a digit')
     } else if (!matches(WORD)) throw expected(`a value and not '${text.charAt(at)}'`)
@@ -73,7 +73,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     const isForbidden = name === '__proto__' || (name === 'prototype' && path.at(-2) === 'constructor')
     path[path.length - 1] = name
     if (isForbidden) forbidden.push([...path])
-    // If the member is repeated, the last one counts, as in parsing.
+    // If the member itself is repeated, only the last one counts, as in parsing.
     if (path.length === 1 && name === member) repeated.length = 0
     else if (path[0] === member && keys.has(name) && repeated.length < 100) repeated.push([...path])
     keys.add(name)
@@ -88,7 +88,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     for (let unit = text.charCodeAt(i); unit !== QUOTE; unit = text.charCodeAt(++i)) {
       if (unit >= 0x20 && unit !== BACKSLASH) continue
       at = i
-      if (unit !== BACKSLASH) throw expected('no control character') // or the end of the text
+      if (unit !== BACKSLASH) throw expected('no control character') // or the text ends here
       const escaped = ++at
       if (!matches(ESCAPE) || (text.charAt(escaped) === 'u' && at - escaped < 5)) throw expected('another escape')
       i = at - 1

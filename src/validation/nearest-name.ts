@@ -1,4 +1,4 @@
-/** Returns `: did you mean 'X'?` for the name nearest to `written` within `editsMax` edits, ignoring case; empty if none is near. */
+/** Returns `: did you mean 'X'?` for the name closest to `written`, ignoring case; empty if it differs in more than `editsMax` edits. */
 export function suggestion(written: string, names: readonly string[], editsMax: number): string {
   const near = names
     .filter(name => Math.abs(name.length - written.length) <= editsMax)

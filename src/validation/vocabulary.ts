@@ -1,26 +1,26 @@
 import { Kind, type SchemaOptions, type Static, type TSchema, Type } from '@sinclair/typebox'
 import { INT4_MAX } from '../db/tables.js'
 
-/* Builders of schemas: each is JSON Schema for the document, and a kind that `faults.ts` checks. Private settings are symbols. */
+/* Builders of schemas. Each is JSON Schema for the document and has a kind that `faults.ts` checks. Symbols hold settings that the document omits. */
 
 const Trimmed = Symbol('trimmed')
 const Inner = Symbol('inner')
 
 const INT4_MIN = -2_147_483_648
 
-/** A schema of a custom TypeBox kind for values of this type. */
+/** A schema of a custom TypeBox kind, for values of this type. */
 interface Own<Value> extends TSchema {
   static: Value
 }
 
 function own<Value>(kind: string, content: object): Own<Value> {
-  return { ...content, [Kind]: kind } as unknown as Own<Value> // TypeBox's own way to make a kind: `static` is a type only
+  return { ...content, [Kind]: kind } as unknown as Own<Value> // TypeBox makes kinds in this way; `static` exists only in the type
 }
 
-/** Lengths are in Unicode code points. `trimmed`: blanks at both ends do not count. */
+/** Lengths are counted in Unicode code points. `trimmed`: blanks at both ends are not counted. */
 type TextOptions = SchemaOptions & { minLength?: number; maxLength?: number; trimmed?: boolean }
 
-/** Text that PostgreSQL can hold: no NUL, no lone surrogate. */
+/** Text that PostgreSQL can store: no NUL and no lone surrogates. */
 export function text({ trimmed = false, ...options }: TextOptions = {}) {
   return own<string>('Text', { ...options, type: 'string', [Trimmed]: trimmed })
 }
@@ -38,7 +38,7 @@ export function dateTime(options: SchemaOptions = {}) {
   return own<string>('DateTime', { ...options, type: 'string', format: 'date-time' })
 }
 
-/** True if an `integer` column can hold the number. */
+/** True if the number fits into an `integer` column. */
 export function isInt4(value: number): boolean {
   return value >= INT4_MIN && value <= INT4_MAX
 }
@@ -48,17 +48,17 @@ export function int32(options: SchemaOptions = {}) {
 }
 
 /**
- * `identifier` is the id of another row. An id beyond the column is reported as `not_found`, like other unknown ids. A `list` longer than
- * `maxItems` is one fault, and its items are not checked.
+ * `identifier` is the id of another row. An id that exceeds the column is reported as `not_found`, like other unknown ids. A `list` longer than
+ * `maxItems` is a single fault, and its items are not checked.
  */
 export { Array as list, Boolean as flag, Integer as identifier, Number as number } from '@sinclair/typebox'
 
-/** A JSON object whose content is not checked: every property is kept as sent. */
+/** A JSON object whose content is not checked. Every property is kept unchanged. */
 export function freeForm(options: SchemaOptions = {}) {
   return own<Record<string, unknown>>('FreeForm', { ...options, type: 'object', additionalProperties: true })
 }
 
-/** The schema or `null`, as a type list, because a union reports one fault for each member. A named schema stays a reference. */
+/** The schema or `null`, as a type list. A union would report one fault for each member. A named schema remains a reference. */
 export function nullable<Schema extends TSchema>(schema: Schema, options: SchemaOptions = {}) {
   const { $id, ...inline } = schema
   const outside = $id === undefined ? { ...inline, type: [inline.type, 'null'] } : { anyOf: [schema, { type: 'null' }] }
@@ -66,21 +66,21 @@ export function nullable<Schema extends TSchema>(schema: Schema, options: Schema
 }
 
 export function innerSchema(schema: TSchema): TSchema {
-  return (schema as unknown as { [Inner]: TSchema })[Inner] // the kind proves it
+  return (schema as unknown as { [Inner]: TSchema })[Inner] // its kind proves this
 }
 
-/** `{ $ref }` to a component, typed as what it refers to. For routes: the document then names it once. */
+/** A `{ $ref }` to a component, with the component's type. Routes use it, so that the document contains the component once. */
 export function reference<Schema extends TSchema>(schema: Schema) {
   return Type.Unsafe<Static<Schema>>({ $ref: schema.$id })
 }
 
-/** Returns the first reason to refuse a text, or undefined. */
+/** The first reason to refuse a text; undefined if there is none. */
 export function textProblem(schema: TSchema, value: string) {
   const { minLength = 0, maxLength = Number.POSITIVE_INFINITY } = schema
   if (value.includes('\0')) return 'string_nul'
   if (!value.isWellFormed()) return 'string_unicode'
   const judged = (schema as { [Trimmed]?: boolean })[Trimmed] ? value.trim() : value
-  // A code point has one or two UTF-16 units, so most texts need no counting.
+  // A code point has one or two UTF-16 units, so most texts need not be counted.
   if (judged.length < minLength * 2 && countCodePoints(judged) < minLength) return 'string_too_short'
   if (judged.length <= maxLength) return undefined
   return judged.length > maxLength * 2 || countCodePoints(judged) > maxLength ? 'string_too_long' : undefined
@@ -94,7 +94,7 @@ function countCodePoints(value: string): number {
 
 const UUID = /^(?:(?:urn:uuid:)?[\dA-Fa-f]{8}(?:-[\dA-Fa-f]{4}){3}-[\dA-Fa-f]{12}|[\dA-Fa-f]{32})$/
 
-/** Returns the canonical form of a UUID. The published service takes it hyphenated, in braces, as bare digits and as a lower-case URN. */
+/** The canonical form of a UUID. Like the published service, accepts hyphens, braces, plain digits, and a lower-case URN. */
 export function canonicalUuid(text: string): string | undefined {
   const bare = text.replace(/^\{(.{36})\}$/, '$1')
   const digits = bare.replace(/^urn:uuid:|-/g, '').toLowerCase()
@@ -108,13 +108,10 @@ export function isJsonObject(value: unknown): value is Record<string, unknown> {
 const DATE_TIME =
   /^(\d{4}-\d\d-\d\d)(?:[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:\.(\d+))?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)?)?$/
 
-/**
- * Parses a date of RFC 3339, a date-time without an offset (as UTC), or a bare date. Returns UTC with microseconds; undefined outside the
- * years 1 to 9999.
- */
+/** Parses an RFC 3339 date-time, one without an offset (as UTC), or a date. Returns UTC with microseconds; undefined outside the years 1 to 9999. */
 export function parseDateTime(text: string): string | undefined {
   const [, date = '', time = '00:00:00', fraction = '', offset = 'Z'] = DATE_TIME.exec(text) ?? []
-  // `Date` reads 30 February as a day of March.
+  // `Date` would accept 30 February as a day in March.
   const day = new Date(`${date}T00:00:00Z`)
   if (Number.isNaN(day.getTime()) || day.toISOString().slice(0, 10) !== date) return undefined
   const instant = new Date(`${date}T${time}${offset.toUpperCase()}`)
