@@ -10,7 +10,7 @@ import { listening } from '../test-service.js'
 const CHROMIUM = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
 const skip = existsSync(CHROMIUM) ? false : `no ${CHROMIUM} on this machine: apt-get install chromium, or set CHROMIUM`
 /** A letter must not keep the page from answering for longer. */
-const STALL_MS_MAX = 100
+const BUSY_MS_MAX = 100
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const SCRIPT = '<img src=x onerror="document.title=\'run\'"><script>document.title="run"</script>\u202e\u{e0041}'
 
@@ -357,15 +357,20 @@ t.test('the page is a place to work', { skip }, async t => {
     await title(/larger|at most/)
     await paste(1)
     await page.locator('#verdict', { hasText: /^\d+ faults?,/ }).waitFor()
-    let stalledMs = Number.POSITIVE_INFINITY
-    for (let tries = 0; tries < 20 && stalledMs > STALL_MS_MAX; tries++) {
-      await page.evaluate(STALLS)
-      await box.press('a')
+    const session = await page.context().newCDPSession(page)
+    await session.send('Performance.enable', { timeDomain: 'threadTicks' }) // the thread's own time, whatever else runs
+    const busyMs = async () => {
+      const { metrics } = await session.send('Performance.getMetrics')
+      return 1_000 * (metrics.find(({ name }) => name === 'TaskDuration')?.value ?? Number.NaN)
+    }
+    for (const letter of 'abc') {
+      const before = await busyMs()
+      await box.press(letter)
       await page.locator('#verdict', { hasText: 'Checking.' }).waitFor()
       await page.locator('#verdict', { hasText: /^\d+ faults?,/ }).waitFor()
-      stalledMs = Math.min(stalledMs, await page.evaluate<number>(STALLED)) // a machine that others keep busy stalls some
+      const ms = (await busyMs()) - before
+      t.ok(ms <= BUSY_MS_MAX, `a letter typed into 1 MB, and its check, keep the page busy for ${ms} ms`)
     }
-    t.ok(stalledMs <= STALL_MS_MAX, `a letter typed into 1 MB stalls ${stalledMs} ms`)
     page.once('dialog', dialog => dialog.accept())
     await database.db.transaction().execute(async trx => {
       await sql`lock table persona`.execute(trx)
@@ -391,12 +396,6 @@ const pasteText = (characters: number) => `(async () => {
   box.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true }))
   await new Promise(resolve => requestAnimationFrame(() => setTimeout(resolve)))
 })()`
-
-/** Notes the longest task of the page's thread. */
-const STALLS = `window.stalled = 0
-new PerformanceObserver(list => list.getEntries().forEach(({ duration }) => (stalled = Math.max(stalled, duration)))).observe({ type: 'longtask' })`
-
-const STALLED = 'new Promise(done => requestAnimationFrame(() => setTimeout(() => done(stalled))))'
 
 /** Opens the page. `isClean` looks for what axe finds, light and dark, and for a page wider than its window. */
 async function opened(t: Test, browser: Browser, origin: string, width: number, expected = /status of 4(12|22)/) {
