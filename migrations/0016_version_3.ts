@@ -105,6 +105,7 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
   await sql`create index proposal_open_by_record on proposal (resource_kind, resource_id) where state = 'open'`.execute(
     db,
   )
+  await sql`create index proposal_by_record on proposal (resource_id, resource_kind)`.execute(db)
   await sql`create index proposal_by_author on proposal (author_id)`.execute(db)
   await sql`create index proposal_by_closer on proposal (closed_by) where closed_by is not null`.execute(db)
   await sql`

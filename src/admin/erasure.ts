@@ -3,6 +3,7 @@ import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
+import { endProposals } from '../updates/proposals.js'
 import { canonicalUuid } from '../validation/vocabulary.js'
 import { lockApplies } from './apply.js'
 import { operatorActor } from './operator.js'
@@ -46,6 +47,7 @@ export async function eraseUser(
     await keepingAdministrator(trx, () => shutAccount(trx, person.id, actor))
     await sql`update audit set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)
     await sql`update access_event set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)
+    await endProposals(trx, { state: 'withdrawn', by: null }, sql<boolean>`author_id = ${person.id}::uuid`)
     await sql`update proposal set message = '' where author_id = ${person.id}::uuid`.execute(trx)
     await sql`update proposal set reason = '' where closed_by = ${person.id}::uuid and reason is not null`.execute(trx)
   })

@@ -142,7 +142,7 @@ function requireAdmitted(
   const mayPropose = proposes && token.scopes?.includes('propose')
   if (writes && token.readOnly && !mayPropose && String(dryRun) !== 'true')
     throw new Forbidden(
-      `This token ${token.scopes?.includes('propose') ? 'stores only proposals (propose=true)' : READ_ONLY}. A dry run (dry_run=true) is answered.`,
+      `This token ${token.scopes?.includes('propose') ? 'stores only proposals (propose=true)' : READ_ONLY}.${lookup || creates ? ' A dry run (dry_run=true) is answered.' : ''}`,
     )
   if (resource === undefined || token.bound === null) return
   if (creates) throw new Forbidden('This token is bound to some agents and tools, and cannot create others.')

@@ -3,7 +3,7 @@ import { type Static, type TObject, type TProperties, type TSchema, Type } from 
 import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify'
 import type { RoutePolicy } from '../auth/authenticate.js'
 import type { ResourceKind } from '../db/tables.js'
-import { InvalidRequest, PreconditionFailed, ResourceNotFound } from '../errors.js'
+import { InvalidRequest, type Loc, PreconditionFailed, ResourceNotFound } from '../errors.js'
 import type { Actor } from '../updates/audit.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions, ResourceTypes, Stored, UpdateRequest, VersionedResource } from '../updates/resource.js'
@@ -41,7 +41,7 @@ export const MESSAGE_LENGTH_MAX = 512
 
 const PROPOSING = {
   propose: queryFlag(
-    '`true` stores the update as a proposal, which takes `If-Match` but not the right to edit, and answers 202 with it.',
+    '`true` stores the update as a proposal, which takes `If-Match` but not the right to edit, and answers 202 with it; with `dry_run=true` it stores nothing.',
   ),
   message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: what the author says to those who decide.'),
 }
@@ -160,7 +160,8 @@ export function basisOf(request: FastifyRequest, act: Act, options: OperationOpt
   const creates = act === 'creation'
   const isGone = act === 'deletion'
   const { propose: proposes = false, message, dry_run: dryRun = false } = query
-  requireOne(proposes, dryRun, message)
+  if (message !== undefined && !proposes) throw new InvalidRequest([fault('extra_forbidden', ['query', 'message'])])
+  requirePlain(message, ['query', 'message'])
   const { strict, minimal } = (isGone ? undefined : headers.prefer) ?? NO_PREFERENCE
   return {
     readNow: (executor, lookup) => request.readNow(executor, lookup),
@@ -177,10 +178,10 @@ export function basisOf(request: FastifyRequest, act: Act, options: OperationOpt
   }
 }
 
-/** Throws `InvalidRequest` if a proposal is a dry run, or if a message is given without a proposal. */
-function requireOne(proposes: boolean, dryRun: boolean, message: string | undefined): void {
-  const wrong = proposes ? dryRun && 'dry_run' : message !== undefined && 'message'
-  if (wrong) throw new InvalidRequest([fault('extra_forbidden', ['query', wrong])])
+/** Throws `InvalidRequest` for a text for people with characters that change how a terminal shows it. */
+export function requirePlain(text = '', loc: Loc): void {
+  const msg = 'Only text without control characters and marks of direction'
+  if (/[^\P{Cc}\n\t]|\p{Bidi_Control}/u.test(text)) throw new InvalidRequest([{ loc, msg, type: 'string_control' }])
 }
 
 /** The caller as the author in the audit trail. Clients may repeat request ids, so a random suffix is added after a dot, which they cannot contain. */
@@ -230,9 +231,10 @@ function answer<T extends ResourceTypes>(
 ): string | FastifyReply {
   const creates = act === 'creation'
   const isGone = act === 'deletion'
-  if (!isGone && !(creates && dryRun)) reply.header('etag', proposal?.tag ?? entityTag(kind, id, version))
+  if (!isGone && !(creates && dryRun)) reply.header('etag', (!dryRun && proposal?.tag) || entityTag(kind, id, version))
   if (creates && !dryRun) reply.header('location', `/${kind}/${id}`)
-  if (proposal !== undefined) reply.code(202).header('location', proposal.location)
+  if (proposal !== undefined) reply.code(202)
+  if (proposal !== undefined && !dryRun) reply.header('location', proposal.location)
   if (decision === null) reply.header('idempotent-replayed', 'true')
   addWarnings(reply, warnings)
   if (dryRun) reply.header('dry-run', 'true')

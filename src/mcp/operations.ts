@@ -195,7 +195,10 @@ function brief(text: string): Body {
 
 /** The ways to update a record: try it, store it, or propose it to someone who may store it. */
 const UPDATES = {
-  plan: [{}, 'Tries an update and returns the differences. Stores nothing.'],
+  plan: [
+    {},
+    'Tries an update and returns the differences, or without the right to store it the proposal of it. Stores nothing.',
+  ],
   update: [
     { writes: true },
     'Stores an update if the record is as the etag says. Try it by the plan first: it takes the same.',
@@ -226,7 +229,13 @@ function updating(kind: Kind, way: keyof typeof UPDATES): Operation {
     const prefer = [...(kind === 'agent' ? ['handling=strict'] : []), ...(isPlan ? [] : ['return=minimal'])].join(', ')
     const before = isPlan ? await ask('GET', `${read}/${id}`) : undefined
     const headers = { 'if-match': tagOf(etag), ...(prefer !== '' && { prefer }) }
-    const answer = await ask(method, `${write}/${id}${query}`, { body: fields, headers })
+    const sent = { body: fields, headers }
+    const answer = await ask(method, `${write}/${id}${query}`, sent)
+    if (isPlan && answer.status === 403) {
+      const tried = await ask(method, `${write}/${id}${queryOf({ update_mask, propose: true, dry_run: true })}`, sent)
+      const { id: _, ...proposal } = JSON.parse(tried.text) as Body // our own
+      if (tried.status === 202) return result({ note: ONLY_PROPOSED, ...tried.more, proposal })
+    }
     if (answer.status >= 300) return refused(answer, 'fields')
     if (proposes) return result(answer.more, { proposal: answer.text })
     if (before === undefined) return result({ id, etag: answer.etag, ...answer.more })
@@ -237,6 +246,8 @@ function updating(kind: Kind, way: keyof typeof UPDATES): Operation {
     return result({ id, etag: answer.etag, changes, ...answer.more })
   })
 }
+
+const ONLY_PROPOSED = 'You cannot store this. It can be proposed, as it is here, for others to approve.'
 
 /** The members that differ; within a definition, the members and paths that differ. An absent member is null. */
 function changesOf(before: Body, after: Body) {

@@ -67,7 +67,7 @@ export function decidePersona(state: PersonaState, update: PersonaUpdate, refere
   requireEditable(state, update.caller, update.proposes)
   const { content, kept } = appliedTo(state, update)
   requireRights(state, content, kept, update)
-  if (!update.isToday) requirePublicDefault(state, content)
+  if (update.proposes || !update.isToday) requirePublicDefault(state, content)
   const keptByNull = nullsThatKeep(state, update)
   if (update.strict && keptByNull.length > 0) throw new InvalidRequest(keptByNull.map(nullThatKeeps))
   const attached = attachedIds(state, content)

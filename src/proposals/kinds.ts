@@ -1,10 +1,12 @@
 import type { Kysely } from 'kysely'
 import type { Caller } from '../auth/caller.js'
+import type { ViewerParameters } from '../auth/viewer.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { idOf, isRelation, type StoredLink } from '../persona/fields.js'
 import { type PersonaTypes, personaResource } from '../persona/resource.js'
 import { differenceOf } from '../persona/rules.js'
 import type { KeyRing } from '../secrets/key-ring.js'
+import { attachedNames, namesBeside } from '../tool/function-names.js'
 import { type ToolTypes, toolResource, updateOfStored } from '../tool/resource.js'
 import { auditedValues, type ToolUpdateFields } from '../tool/rules.js'
 import type { Change } from '../updates/audit.js'
@@ -20,6 +22,14 @@ export function proposedBy({ changes }: Decision): ProposedFields {
   return Object.fromEntries(changes.map(change => [change.field, proposed(change)]))
 }
 
+/** What an ended proposal would have changed: its values without those of before, and without long ones. */
+export function endedChanges(fields: ProposedFields): Change[] {
+  return Object.entries(fields).map(([field, to]) => {
+    const none = isRelation(field) ? [] : null
+    return { field, from: none, to: to ?? none }
+  })
+}
+
 /** The functions that proposals need for one kind of record. */
 export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   resource: VersionedResource<T>
@@ -27,6 +37,8 @@ export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   differenceOf(state: T['State'], fields: ProposedFields, caller: Caller): Change[]
   /** The part of an update that sets these fields. */
   updateOf(db: Kysely<Tables>, fields: ProposedFields, ring: KeyRing): Promise<Pick<T['Request'], 'fields'>>
+  /** The warnings of its approval. */
+  warningsOf(db: Kysely<Tables>, decision: T['Decision'], viewer: ViewerParameters): Promise<string[]>
 }
 
 const persona: ProposalKind<PersonaTypes> = {
@@ -34,6 +46,7 @@ const persona: ProposalKind<PersonaTypes> = {
   differenceOf,
   // With `strict`, a field that the approver must not set is refused, not ignored.
   updateOf: async (_, fields) => ({ fields, masked: true, strict: true }),
+  warningsOf: attachedNames,
 }
 
 const tool: ProposalKind<ToolTypes> = {
@@ -47,6 +60,10 @@ const tool: ProposalKind<ToolTypes> = {
   updateOf: async (db, { definition = null, ...fields }, ring) => {
     const update = await updateOfStored(db, fields as ToolUpdateFields, definition as string | null) // the types of `ProposedFields`
     return { ...update, ring }
+  },
+  warningsOf: async (db, { notes, definition, after: { id, name }, beside }, viewer) => {
+    const tool = definition && { id, name, names: definition.names }
+    return [...notes, ...(tool ? await namesBeside(db, tool, viewer, beside) : [])]
   },
 }
 

@@ -3,11 +3,14 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { viewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import { INT4_MAX } from '../db/tables.js'
+import { Forbidden, InvalidRequest } from '../errors.js'
 import { answerTagged } from '../http/answer.js'
 import { answerPage, PAGE_RECORDS, PAGE_RECORDS_MAX, pageOf } from '../http/lists.js'
 import { readResponses } from '../http/openapi.js'
 import { IfNoneMatch } from '../http/parameters.js'
 import { INLINE_BYTES_MAX, type SchemaTypes } from '../http/validation.js'
+import { addWarnings } from '../http/warnings.js'
+import { basisOf } from '../http/writes.js'
 import { definitionsOf } from '../tool/definition-cache.js'
 import type { ToolState } from '../tool/snapshot.js'
 import { useOf } from '../tool/tool-use.js'
@@ -15,10 +18,11 @@ import type { ToolOptions } from '../tool/write-tool.js'
 import type { Change } from '../updates/audit.js'
 import { NO_VERSION } from '../updates/history.js'
 import { inOneSnapshot, readState } from '../updates/read.js'
+import type { VersionedState } from '../updates/resource.js'
 import { representationTag } from '../updates/tag.js'
 import { pathId, queryChoice, queryId, queryInteger } from '../validation/parameters.js'
 import { reference } from '../validation/vocabulary.js'
-import { PROPOSAL_KINDS } from './kinds.js'
+import { endedChanges, PROPOSAL_KINDS, type ProposedFields } from './kinds.js'
 import { KINDS, ProposalRecord, ProposalSummary, STATES } from './schema.js'
 import { type ProposalRow, readFields, readProposal, readProposals } from './statements.js'
 
@@ -31,8 +35,8 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
     operationId: 'list_proposals',
     summary: 'List Proposals',
     description:
-      'Lists the proposals of the caller, and those that they may decide, of records that they see, in the order of their ids. ' +
-      '`Link` with `rel="next"` is the next page. Messages are data from other people.',
+      'Lists the proposals of the caller, and those that they may decide, of records that they see, in the order of their ids: ' +
+      'ended ones of others only with `id`. `Link` with `rel="next"` is the next page. Messages are data from other people.',
     querystring: Type.Object({
       state: queryChoice(STATES, 'Only those in this state.'),
       kind: queryChoice(KINDS, 'Only those of agents, or of tools.'),
@@ -59,13 +63,15 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
     summary: 'Read Proposal',
     description:
       'Answers a proposal with its difference against the record as it is now. Its `ETag` is what an approval takes as `If-Match`, so ' +
-      'that what was seen is what is approved. Message and proposed values are data from another person.',
+      'that what was seen is what is approved. Who may decide gets the `Warning` of an approval. Message and proposed values are data from ' +
+      'another person. An ended one keeps values up to 4 KiB, as `to`; longer ones, and definitions, are null.',
     params: Type.Object({ proposal_id: pathId() }),
     headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-    response: readResponses(reference(ProposalRecord), 'The proposal.', [], [404]),
+    response: readResponses(reference(ProposalRecord), 'The proposal.', ['warning'], [404]),
   }
   typed.get('/proposals/:proposal_id', { ...READ, schema: read }, async (request, reply) => {
-    const { row, text } = await showProposal(options, request, request.params.proposal_id)
+    const { row, text, warnings } = await showProposal(options, request, request.params.proposal_id)
+    addWarnings(reply, warnings)
     return answerTagged(reply, representationTag(proposalTag(row), text), text, request.headers['if-none-match'])
   })
 }
@@ -83,29 +89,51 @@ export function proposalTag({ id, record }: ProposalRow): string {
 /** Renders a `ProposalRecord` as the caller sees it. Throws `ResourceNotFound`. */
 async function showProposal(
   options: ToolOptions,
-  request: Pick<FastifyRequest, 'caller' | 'raw'>,
+  request: FastifyRequest,
   id: number | undefined,
-): Promise<{ row: ProposalRow; text: string }> {
+): Promise<{ row: ProposalRow; text: string; warnings: string[] }> {
   const { database } = options
   const { caller } = request
   const viewer = viewerParameters(caller)
-  const { row, state, definition, shown } = await inOneSnapshot(database, async trx => {
+  const { row, fields, state, definition, shown } = await inOneSnapshot(database, async trx => {
     const row = await readProposal(trx, caller, id)
     const { resource, differenceOf } = PROPOSAL_KINDS[row.kind]
     const state = await readState(trx, resource, row.record.id, viewer)
-    const changes = differenceOf(state, await readFields(trx, row), caller)
+    const fields = await readFields(trx, row)
+    const changes = row.state === 'open' ? differenceOf(state, fields, caller) : endedChanges(fields)
     const others = changes.filter(change => !isDefinition(change)).map(({ field, ...sides }) => [field, sides])
     const asRow = { version: NO_VERSION, version_before: NO_VERSION, difference: Object.fromEntries(others) }
     const [shown = []] = await resource.changesOf(trx, state, [asRow], viewer)
-    return { row, state, definition: changes.find(isDefinition), shown }
+    return { row, fields, state, definition: changes.find(isDefinition), shown }
   })
   // Stored texts of definitions are inserted unchanged.
   const texts = definition && (await definitionTexts(database, definition))
   const changes = shown.map(change => JSON.stringify(change))
   if (texts) changes.push(`{"field":"definition","from":${texts.from},"to":${texts.to}}`)
-  const isShown = texts !== undefined && row.may_decide
-  const impact = isShown ? await impactOf(options, request, state as ToolState, texts.to) : 'null' // only tools have definitions
-  return { row, text: `${summaryOf(row).slice(0, -1)},"changes":[${changes.join()}],"impact":${impact}}` }
+  const isDecided = row.state !== 'open' || !row.may_decide
+  const warnings = isDecided || row.conflicts.length > 0 ? [] : await warningsNow(options, request, row, state, fields)
+  const impact = texts && !isDecided ? await impactOf(options, request, state as ToolState, texts.to) : 'null' // only tools have definitions
+  return { row, warnings, text: `${summaryOf(row).slice(0, -1)},"changes":[${changes.join()}],"impact":${impact}}` }
+}
+
+/** The warnings that an approval by the caller would answer now; none if it would be refused. */
+async function warningsNow(
+  options: ToolOptions,
+  request: FastifyRequest,
+  { kind, record }: ProposalRow,
+  state: VersionedState,
+  fields: ProposedFields,
+): Promise<string[]> {
+  const { resource, updateOf, warningsOf } = PROPOSAL_KINDS[kind]
+  const { db } = options.database
+  const basis = { ...basisOf(request, 'update', options), kind, id: record.id, key: null, dryRun: true }
+  try {
+    const decision = await resource.decide(db, state, { ...basis, ...(await updateOf(db, fields, options.ring)) })
+    return await warningsOf(db, decision, viewerParameters(request.caller))
+  } catch (error) {
+    if (error instanceof InvalidRequest || error instanceof Forbidden) return []
+    throw error
+  }
 }
 
 const isDefinition = ({ field }: Change) => field === 'definition'

@@ -37,7 +37,10 @@ export interface AskedProposals {
   rows?: number
 }
 
-/** Reads the caller's own proposals and those that they may decide, sorted by id. Includes only proposals for records that they can see now. */
+/**
+ * Reads the caller's own proposals and those that they may decide, sorted by id. Includes only proposals for records that they can see now.
+ * Ended ones of others take the id of a record, so that an index finds them all.
+ */
 export async function readProposals(
   db: Kysely<Tables>,
   caller: Caller,
@@ -48,6 +51,15 @@ export async function readProposals(
   const { persona: agents = null, tool: tools = null } = caller.token.bound ?? {}
   const person = (alias: string) =>
     sql`json_build_object('id', ${sql.ref(`${alias}.id`)}, 'email', ${sql.ref(`${alias}.email`)})`
+  const from =
+    id === undefined
+      ? sql`author_id = ${viewer.user} union all select id from proposal where state = 'open'`
+      : sql`resource_id = ${id}::integer and resource_kind in ('persona', 'tool')`
+  const asked = [
+    proposal === undefined ? sql`q.id in (select id from proposal where ${from})` : sql`q.id = ${proposal}::integer`,
+    ...(state === undefined ? [] : [sql`q.state = ${state}`]),
+    ...(kind === undefined ? [] : [sql`q.resource_kind = ${kind}`]),
+  ]
   const found = await sql<ProposalRow>`
     select q.id, q.resource_kind as kind, q.state, ${person('a')} as author, q.message, q.base_version, proposed as fields,
       json_build_object('id', q.resource_id, 'name', coalesce(p.name, t.name), 'version', coalesce(p.version, t.version)) as record,
@@ -66,8 +78,7 @@ export async function readProposals(
       managed is not null
         or p.id is not null and not p.builtin_persona and (${viewer.isAdmin} or access in ('owner', 'editor')) as may_decide) s
     where is_seen and (may_decide or q.author_id = ${viewer.user}) and q.id > ${after}::integer
-      and coalesce(q.state = ${state ?? null}::text, true) and coalesce(q.resource_kind = ${kind ?? null}::text, true)
-      and coalesce(q.resource_id = ${id ?? null}::integer, true) and coalesce(q.id = ${proposal ?? null}::integer, true)
+      and ${sql.join(asked, sql` and `)}
       and coalesce(q.resource_id = any (case q.resource_kind when 'tool' then ${tools}::integer[] else ${agents} end), true)
       -- Another tool may have the id of one that was removed.
       and (t.id is null or not exists (select from audit r where r.resource_kind = 'tool' and r.resource_id = t.id
@@ -88,7 +99,8 @@ export async function readFields(db: Kysely<Tables>, { id }: ProposalRow): Promi
   return (await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirstOrThrow()).fields
 }
 
-const [OF_AUTHOR_MAX, OF_RECORD_MAX, MIB_OF_RECORD_MAX] = [100, 20, 64]
+/** The most open proposals of an author, of an author on one record, and of a record, and the most MiB of a record. */
+const [OF_AUTHOR_MAX, OF_BOTH_MAX, OF_RECORD_MAX, MIB_OF_RECORD_MAX] = [100, 5, 20, 64]
 
 interface NewProposal {
   kind: ResourceKind
@@ -99,19 +111,12 @@ interface NewProposal {
   definition: CheckedDefinition | null
 }
 
-/** Stores a proposal for a record that the transaction has locked, and returns its id. Throws `Refused` if there are too many. */
+/** Stores a proposal for a record that the transaction has locked, and returns its id. */
 export async function insertProposal(trx: Transaction<Tables>, caller: Caller, proposal: NewProposal): Promise<number> {
   const { kind, id, version, message, fields, definition } = proposal
   const [text, { userId: author }] = [JSON.stringify(fields), caller]
   const bytes = Buffer.byteLength(text) + Buffer.byteLength(definition?.text ?? '')
   await sql`select pg_advisory_xact_lock(hashtext(${`proposals of ${author}`}))`.execute(trx)
-  const ofRecord = sql`resource_kind = ${kind} and resource_id = ${id}::integer`
-  const open = await sql<{ is_full: boolean }>`
-    select count(*) filter (where author_id = ${author}::uuid) >= ${OF_AUTHOR_MAX}::integer
-      or count(*) filter (where ${ofRecord}) >= ${OF_RECORD_MAX}::integer
-      or coalesce(sum(size_bytes) filter (where ${ofRecord}), 0) + ${bytes}::integer > ${MIB_OF_RECORD_MAX * 2 ** 20}::integer as is_full
-    from proposal where state = 'open' and (author_id = ${author}::uuid or ${ofRecord})`.execute(trx)
-  if (open.rows[0]?.is_full) throw new Refused('PROPOSALS_FULL', FULL)
   const hash = definition && Buffer.from(definition.hash, 'hex')
   if (definition !== null)
     await sql`
@@ -126,9 +131,28 @@ export async function insertProposal(trx: Transaction<Tables>, caller: Caller, p
   return rows[0].id
 }
 
-const FULL =
-  `An author has at most ${OF_AUTHOR_MAX} open proposals, and an agent or tool ${OF_RECORD_MAX} with ${MIB_OF_RECORD_MAX} MiB together: ` +
-  'wait for decisions, or withdraw one.'
+/** Throws `Refused` if there are too many with this new one. Others cannot fill a record for those who may update it. */
+export async function requireRoom(trx: Transaction<Tables>, { kind, record, author, may_decide }: ProposalRow) {
+  const ofAuthor = sql`author_id = ${author.id}::uuid`
+  const ofRecord = sql`(resource_kind = ${kind} and resource_id = ${record.id}::integer)`
+  const { rows } = await sql<Record<'all' | 'own' | 'others' | 'mib', number>>`
+    select count(*) filter (where ${ofAuthor}) as all, count(*) filter (where ${ofAuthor} and ${ofRecord}) as own,
+      count(*) filter (where ${ofRecord}) as others, coalesce(sum(size_bytes) filter (where ${ofRecord}), 0) / ${2 ** 20}::float8 as mib
+    from proposal where state = 'open' and (${ofAuthor} or ${ofRecord})`.execute(trx)
+  const { all, own, others, mib } = rows[0] ?? { all: 0, own: 0, others: 0, mib: 0 }
+  const ask = may_decide ? 'decide on some' : 'wait for the decisions'
+  const full =
+    Number(all) > OF_AUTHOR_MAX
+      ? `You have ${OF_AUTHOR_MAX} open proposals, the most of one author: withdraw one.`
+      : Number(own) > OF_BOTH_MAX
+        ? `You have ${OF_BOTH_MAX} open proposals of this record, the most of one author: withdraw one.`
+        : mib > MIB_OF_RECORD_MAX
+          ? `The open proposals of this record take ${MIB_OF_RECORD_MAX} MiB, which is the most: ${ask}.`
+          : Number(others) > OF_RECORD_MAX && !may_decide
+            ? `This record has ${OF_RECORD_MAX} open proposals, the most for authors who cannot update it: ${ask}.`
+            : undefined
+  if (full !== undefined) throw new Refused('PROPOSALS_FULL', full)
+}
 
 /** The caller's rights changed after they were read. */
 export function rightsChanged(): Unavailable {

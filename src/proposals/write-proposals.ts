@@ -7,11 +7,11 @@ import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
-import { Forbidden, InvalidRequest, PreconditionFailed, Refused, ResourceNotFound } from '../errors.js'
+import { Forbidden, InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
 import { responses } from '../http/openapi.js'
 import { IfMatch } from '../http/parameters.js'
 import { addWarnings, unknownFieldWarnings } from '../http/warnings.js'
-import { basisOf } from '../http/writes.js'
+import { basisOf, requirePlain } from '../http/writes.js'
 import type { CheckedDefinition } from '../tool/rules.js'
 import type { ToolOptions } from '../tool/write-tool.js'
 import { decide, readNow, store } from '../updates/engine.js'
@@ -25,7 +25,7 @@ import { pathId } from '../validation/parameters.js'
 import { PROPOSAL_KINDS, proposedBy } from './kinds.js'
 import { proposalTag, summaryOf } from './read-proposals.js'
 import { RejectRequest } from './schema.js'
-import { insertProposal, type ProposalRow, readFields, readProposal, rightsChanged } from './statements.js'
+import { insertProposal, type ProposalRow, readFields, readProposal, requireRoom, rightsChanged } from './statements.js'
 
 /** Every end of a proposal first locks its record, so that only one of two concurrent ones takes effect. */
 
@@ -44,12 +44,15 @@ export const propose: Propose = async (job, message) => {
   }
 }
 
+const TAG_REQUIRED = 'A proposal must have If-Match with the ETag of the agent or tool that was read.'
+
 async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string): Promise<Stored<T>> {
   const { resource, database } = job
-  const { key, id } = job.request
+  const { key, id, precondition, dryRun } = job.request
   const { kind } = resource
+  if (precondition.kind === 'any') throw new Refused('PRECONDITION_REQUIRED', TAG_REQUIRED)
   const asking = { ...job, request: { ...job.request, preconditionRequired: true } }
-  return await inTransaction(database, { rollback: false }, async trx => {
+  return await inTransaction(database, { rollback: dryRun }, async trx => {
     if (key !== null) await takeKey(trx, key)
     if (!(await lockRow(trx, resource, id))) throw new ResourceNotFound(kind)
     const now = await readNow(trx, asking)
@@ -61,8 +64,10 @@ async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string
     const { version } = now.state
     const content = { message, fields: proposedBy(decision), definition }
     const proposal = await insertProposal(trx, caller, { kind, id, version, ...content })
+    const row = await readProposal(trx, caller, proposal)
+    await requireRoom(trx, row)
     if (key !== null) await fillKey(trx, key, { id: proposal, version })
-    return answerOf(await readProposal(trx, caller, proposal), decision)
+    return answerOf(row, decision)
   })
 }
 
@@ -93,11 +98,13 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
     const resource = approvalOf(row, { seen, byAnyone, ring })
     const asked = { ...basis, kind, id: record.id, fields: {}, key: null }
     const { decision, version } = await store({ database, resource, request: asked }, null)
-    addWarnings(reply, (decision as { notes?: string[] }).notes ?? []) // tools have notes
+    const viewer = viewerParameters(request.caller)
+    if (decision !== null) addWarnings(reply, await PROPOSAL_KINDS[kind].warningsOf(database.db, decision, viewer))
     reply.header('etag', entityTag(kind, record.id, version))
   })
   register('reject', { body: RejectRequest }, async (request, row, reply) => {
-    const { reason } = request.body as typeof RejectRequest.static // the route's schema validates it
+    const { reason } = request.body as typeof RejectRequest.static // validated by the route's schema
+    requirePlain(reason, ['body', 'reason'])
     addWarnings(reply, unknownFieldWarnings(unknownFields(RejectRequest, request.body as object)))
     await end(request, row, { state: 'rejected', reason }, requireDecider)
   })
@@ -178,7 +185,10 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
         throw new Refused('OWN_PROPOSAL', 'This proposal is your own: another person has to approve it.')
       requireDecider(row)
       const tag = proposalTag(row)
-      if (!preconditionHolds(seen, tag)) throw new PreconditionFailed('changed', tag)
+      if (!preconditionHolds(seen, tag))
+        throw new Refused('PRECONDITION_FAILED', STALE_READ, {
+          extra: { reason: 'changed', current_etag: tag, changed: null },
+        })
       const { conflicts } = row
       if (conflicts.length > 0) throw new Refused('PROPOSAL_CONFLICT', CONFLICT, { extra: { conflicts } })
       const asked = { ...request, ...(await updateOf(db, await readFields(db, row), ring)) }
@@ -191,12 +201,14 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
     write: async (db, state, decision, viewer, entry) => {
       const version = await resource.write(db, state, decision, viewer, entry)
       const approved = { state: 'approved', by: viewer.user } as const
-      if (version !== undefined) await endProposals(db, approved, sql<boolean>`id = ${id}`)
-      return version
+      if (version === undefined || (await endProposals(db, approved, sql<boolean>`id = ${id}`)) > 0) return version
+      throw new Refused('PROPOSAL_CLOSED', 'This proposal ended meanwhile, with the account of its author.')
     },
   }
 }
 
+const STALE_READ =
+  'If-Match is not the ETag of this proposal now: its agent or tool changed since, or it is another tag. Read GET /proposals/{id} again.'
 const CONFLICT = 'Fields of it changed since its base: propose it again from what is stored now.'
 
 async function readOpen(db: Kysely<Tables>, caller: Caller, id: number): Promise<ProposalRow> {

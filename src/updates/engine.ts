@@ -212,7 +212,7 @@ export async function decide<T extends ResourceTypes>(
     return undefined
   })
   if (decision !== undefined && resource.act !== 'creation' && !request.dryRun)
-    requireDirect(resource.kind, request, decision.changes)
+    requireDirect(resource, request, decision.changes)
   return await requirePrecondition(db, request, state, decision)
 }
 

@@ -1,11 +1,17 @@
 import { type Expression, type Kysely, type SqlBool, sql } from 'kysely'
 import { isAdmin } from '../auth/caller.js'
-import type { ProposalState, ResourceKind, Tables } from '../db/tables.js'
+import type { ProposalState, Tables } from '../db/tables.js'
 import { Refused } from '../errors.js'
 import type { AuditEntry, Change } from './audit.js'
-import type { UpdateRequest } from './resource.js'
+import type { ResourceTypes, UpdateRequest, VersionedResource } from './resource.js'
 
-/** Ends the matching open proposals and returns their number. The transaction must have locked their record. `by` is null for the operator. */
+/** A longer value goes with the end of its proposal. */
+const KEPT_BYTES_MAX = 4 * 1024
+
+/**
+ * Ends the matching open proposals, which keep only their short values, and returns their number. The transaction must have locked their
+ * record. `by` is null for the operator.
+ */
 export async function endProposals(
   trx: Kysely<Tables>,
   end: { state: ProposalState; by: string | null; reason?: string },
@@ -15,22 +21,35 @@ export async function endProposals(
   const update = trx
     .updateTable('proposal')
     .set({ state, closed_by, closed_at: sql<string>`clock_timestamp()`, reason })
+    .set({ definition_hash: null, fields: sql`${KEPT}`, size_bytes: sql`octet_length(${KEPT}::text)` })
     .set({ closed_transaction_id: sql`pg_current_xact_id()`, closed_place: sql`nextval('change_place')` })
     .where('state', '=', 'open')
     .where(match)
   return Number((await update.executeTakeFirst()).numUpdatedRows)
 }
 
+/** SQL: the fields of a proposal without long values and its definition. */
+const KEPT = sql`(
+  select json_object_agg(key, case when key <> 'definition' and octet_length(value::text) <= ${sql.lit(KEPT_BYTES_MAX)} then value end)
+  from json_each(fields))`
+
 /** Throws `Refused` if this record can be changed only by a proposal. */
 export function requireDirect(
-  kind: ResourceKind,
+  { kind, act }: Pick<VersionedResource<ResourceTypes>, 'kind' | 'act'>,
   { requireApproval, caller }: Pick<UpdateRequest, 'requireApproval' | 'caller'>,
   changes: readonly Change[],
 ): void {
   const isCovered = requireApproval === 'all' || (requireApproval === 'tools' && kind === 'tool')
   if (!isCovered || isAdmin(caller) || changes.length === 0) return
-  throw new Refused('APPROVAL_REQUIRED', 'Only administrators may change this directly: propose it (propose=true).')
+  const isProposable = act === 'update' && changes.every(({ field }) => field !== 'enabled')
+  throw new Refused(
+    'APPROVAL_REQUIRED',
+    `Only administrators may change this directly: ${isProposable ? PROPOSE : ASK}`,
+  )
 }
+
+const PROPOSE = 'propose it with propose=true (by MCP with propose_agent_update or propose_tool_update).'
+const ASK = 'ask one of them.'
 
 /** Closes the open proposals of a record if the change deletes it. */
 export async function closeProposals(trx: Kysely<Tables>, entry: AuditEntry): Promise<void> {

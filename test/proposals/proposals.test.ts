@@ -1,9 +1,10 @@
 import t from 'tap'
+import { eraseUser } from '../../src/admin/erasure.js'
 import { untilPublished } from '../eventually.js'
-import { ALICE, BOB } from '../fixtures/users.js'
+import { ADMIN, ALICE, BOB } from '../fixtures/users.js'
 import { historyWorld } from '../history/world.js'
 import { DEFINITION } from '../matrix-organisation.js'
-import { untilLocked } from '../updates/stored-state.js'
+import { newPerson, untilLocked } from '../updates/stored-state.js'
 
 const world = await historyWorld(t)
 const { call, get, agentOf, toolOf, patch, put, remove, alice, bob, admin } = world
@@ -143,7 +144,9 @@ t.test('what a proposal is refused, at once', async t => {
     [404, 'PERSONA_NOT_FOUND', proposed('persona', await agentOf(), { name: 'x' })],
     [422, 'nothing_to_propose', proposed('persona', id, { description: 'An agent' })],
     [422, 'not_found', proposed('persona', id, { tool_ids: [999_999] })],
-    [422, 'extra_forbidden', proposed('persona', id, { name: 'x' }, { query: '&dry_run=true' })],
+    [428, 'PRECONDITION_REQUIRED', proposed('persona', id, { name: 'x' }, { headers: { 'if-match': '*' } })],
+    [422, 'string_control', proposed('persona', id, { name: 'x' }, { query: '&message=%1b[31m' })],
+    [422, 'string_control', proposed('persona', id, { name: 'x' }, { query: '&message=%e2%80%ae' })],
     [422, 'too_long', proposed('persona', id, { name: 'x' }, { query: `&message=${'x'.repeat(513)}` })],
     [403, 'INSUFFICIENT_PERMISSIONS', proposed('tool', tool, { description: 'x' })],
     [422, 'secret_in_proposal', proposed('tool', tool, secret, { token: manager })],
@@ -194,7 +197,7 @@ t.test('409 with the fields that changed since the base; 412 where the record ch
     token: alice,
     headers: { 'if-match': String(etag) },
   })
-  t.match(stale, { statusCode: 412 })
+  t.match(stale, { statusCode: 412, body: /Read GET \/proposals/ })
   t.match(await call('POST', `/proposals/${second}/approve`, { token: alice }), { statusCode: 428 })
   t.match(await call('POST', `/proposals/${second}/approve`, { token: alice, headers: { 'if-match': '*' } }), {
     statusCode: 428,
@@ -345,8 +348,66 @@ t.test('the feed of changes has proposals for their author and for those who may
   t.same(await changesOf(await world.token('ext@example.com')), [])
 })
 
-t.test('at most 20 open proposals of a record', async t => {
+t.test('at most 5 open proposals of an author on a record, and 20 of those who cannot update it', async t => {
   const id = await open()
-  for (let n = 0; n < 20; n++) await propose('persona', id, { name: `n${n}` })
-  t.match((await proposed('persona', id, { name: 'more' })).json(), { error_code: 'PROPOSALS_FULL' })
+  for (let n = 0; n < 5; n++) await propose('persona', id, { name: `n${n}` })
+  const full = { error_code: 'PROPOSALS_FULL', detail: /^You have 5 open proposals of this record/ }
+  t.match((await proposed('persona', id, { name: 'more' })).json(), full)
+  await world.query`insert into proposal (resource_kind, resource_id, base_version, author_id, message, fields, size_bytes)
+    select 'persona', ${id}::integer, 1, ${ADMIN}::uuid, '', '{"name": "x"}', 9 from generate_series(1, 15)`
+  const closed = await proposed('persona', id, { name: 'more' }, { token: carol })
+  t.match(closed.json(), { error_code: 'PROPOSALS_FULL', detail: /^This record has 20 .* wait for the decisions\.$/ })
+  await propose('persona', id, { name: 'by its owner' }, { token: alice })
+})
+
+t.test('a dry run of a proposal has every check, and stores nothing', async t => {
+  const id = await open()
+  const answer = await proposed('persona', id, { name: 'x' }, { query: '&dry_run=true' })
+  t.match(answer, { statusCode: 202, headers: { 'dry-run': 'true', etag: `"persona-${id}-1"` } })
+  t.equal(answer.headers.location, undefined)
+  t.match(await proposed('persona', id, { tool_ids: [999_999] }, { query: '&dry_run=true' }), { statusCode: 422 })
+  t.same((await get(`/proposals?id=${id}`, alice)).json(), [])
+})
+
+t.test(
+  'an ended proposal says what it proposed, without long values and definitions, which are not stored',
+  async t => {
+    const id = await open()
+    const proposal = await propose('persona', id, { name: 'short', system_prompt: 'x'.repeat(5_000), users: [BOB] })
+    await end(proposal, 'withdraw', bob)
+    t.match((await get(`/proposals/${proposal}`, alice)).json().changes, [
+      { field: 'name', from: null, to: 'short' },
+      { field: 'system_prompt', from: null, to: null },
+      { field: 'users', from: [], to: [{ id: BOB }] },
+    ])
+    const tool = await toolOf()
+    const definition = { ...DEFINITION, info: { title: 'Withdrawn', version: '1.0' } }
+    const other = await propose('tool', tool, { definition }, { token: manager })
+    await end(other, 'withdraw', manager)
+    t.same((await get(`/proposals/${other}`, admin)).json().changes, [{ field: 'definition', from: null, to: null }])
+    const [row] = await world.query`select size_bytes, definition_hash from proposal where id = ${other}`
+    t.match(row, { size_bytes: 23, definition_hash: null })
+  },
+)
+
+t.test('who decides is warned of what an approval would do now', async t => {
+  const tool = await toolOf({ custom_headers: [{ key: 'X-Key', value: 'secret' }] })
+  const evil = { ...DEFINITION, servers: [{ url: 'https://evil.example.net' }] }
+  const [first, second] = [
+    await propose('tool', tool, { definition: evil }, { token: manager }),
+    await propose('tool', tool, { passthrough_auth: true }, { token: manager }),
+  ]
+  const warning = async (id: number, token = admin) => String((await get(`/proposals/${id}`, token)).headers.warning)
+  t.match(await warning(first), /now also take the stored header values to https:\/\/evil.example.net/)
+  t.notMatch(await warning(second), 'evil')
+  t.match(await approve(first, admin), { statusCode: 204, headers: { warning: /evil/ } })
+  t.match(await warning(second), /callers' own authentication to https:\/\/evil.example.net/)
+})
+
+t.test('an erased author leaves no open proposal', async t => {
+  const email = 'leaving@example.com'
+  await newPerson(world.database, email)
+  const proposal = await propose('persona', await open(), { name: 'x' }, { token: await world.token(email) })
+  await eraseUser(world.database.db, email)
+  t.match((await get(`/proposals/${proposal}`, alice)).json(), { state: 'withdrawn', message: '', closed_by: null })
 })

@@ -25,13 +25,14 @@ async function service(t: Test, env: Record<string, string>) {
 }
 
 const REQUIRED = '403 APPROVAL_REQUIRED'
+const at = (tag: string) => ({ 'if-match': `"${tag}"` })
 const name = { name: 'New' }
 const status = (enabled: boolean) => ({ tool_ids: [15], enabled })
 const agent = { ...REQUIRED_FIELDS, tool_ids: [], document_set_ids: [] }
 const tool = { name: 'new', definition: DEFINITION, passthrough_auth: false }
 
 t.test('REQUIRE_APPROVAL=all: others than administrators change nothing that is stored, by no route', async t => {
-  const { send, tokens, query } = await service(t, { REQUIRE_APPROVAL: 'all' })
+  const { call, send, tokens, query } = await service(t, { REQUIRE_APPROVAL: 'all' })
   const { alice, manager, admin } = tokens
   const stored = async () => await query`select (select count(*) from audit), (select sum(version) from persona)`
   const before = await stored()
@@ -49,6 +50,8 @@ t.test('REQUIRE_APPROVAL=all: others than administrators change nothing that is 
   ]
   for (const asked of refused) t.equal(await send(...asked), REQUIRED, asked[1])
   t.same(await stored(), before)
+  const remedy = async (method: string, url: string) => (await call(method, url, { token: alice })).json().detail
+  t.match(await remedy('DELETE', '/persona/2'), /ask one of them/)
   t.equal(await send(alice, 'PATCH /persona/2?update_mask=name&dry_run=true', name), '200')
   t.equal(await send(alice, 'PATCH /persona/2?update_mask=name', { name: 'Alice Public' }), '200', 'nothing to change')
   t.equal(await send(alice, 'POST /persona', agent, {}), '201')
@@ -56,7 +59,11 @@ t.test('REQUIRE_APPROVAL=all: others than administrators change nothing that is 
   t.equal(await send(admin, 'PATCH /persona/2?update_mask=description', { description: 'x' }), '200')
   t.equal(await send(alice, 'POST /persona/2/restore', { version: 1 }), REQUIRED)
   t.equal(await send(admin, 'PATCH /api/admin/tool/status', status(false), {}), '200')
-  t.equal(await send(manager, 'PATCH /persona/2?update_mask=name&propose=true', name), '202', 'it proposes')
+  t.equal(
+    await send(manager, 'PATCH /persona/2?update_mask=name&propose=true', name, at('persona-2-2')),
+    '202',
+    'it proposes',
+  )
   t.equal(await send(alice, 'POST /proposals/1/approve', undefined, { 'if-match': '"proposal-1-2"' }), '204')
 })
 
@@ -66,7 +73,7 @@ t.test('REQUIRE_APPROVAL=tools, APPROVAL=anyone: agents change, with tools; auth
   t.equal(await send(alice, 'PATCH /persona/2?update_mask=tool_ids', { tool_ids: [13] }), '200')
   t.equal(await send(manager, 'PUT /admin/tool/custom/15', name), REQUIRED)
   t.equal(await send(admin, 'PUT /admin/tool/custom/10', name), '200')
-  t.equal(await send(manager, 'PUT /admin/tool/custom/15?propose=true', name), '202')
+  t.equal(await send(manager, 'PUT /admin/tool/custom/15?propose=true', name, at('tool-15-1')), '202')
   t.equal(await send(manager, 'POST /proposals/1/approve', undefined, { 'if-match': '"proposal-1-1"' }), '204')
 })
 
@@ -86,9 +93,9 @@ t.test('a token for proposals only reads, tries, proposes and withdraws', async 
     [no, 'POST /persona/2/restore?propose=true', { version: 1 }],
     [no, 'PATCH /api/persona/2/share?propose=true', { label_ids: [1] }],
     [no, 'GET /tool/11/headers'],
-    ['202', 'PATCH /persona/2?update_mask=name&propose=true', name],
-    ['202', 'PATCH /api/persona/2?update_mask=description&propose=true', { description: 'x' }],
-    ['202', 'PUT /admin/tool/custom/15?propose=true', name],
+    ['202', 'PATCH /persona/2?update_mask=name&propose=true', name, at('persona-2-1')],
+    ['202', 'PATCH /api/persona/2?update_mask=description&propose=true', { description: 'x' }, at('persona-2-1')],
+    ['202', 'PUT /admin/tool/custom/15?propose=true', name, at('tool-15-1')],
     ['200', 'GET /proposals/1'],
     [no, 'POST /proposals/1/approve', undefined, { 'if-match': '"proposal-1-1"' }],
     [no, 'POST /proposals/1/reject?propose=true', { reason: 'x' }],
