@@ -155,10 +155,10 @@ t.test('proposing takes the sight of an agent, or the right to update a tool', a
   const operations = [ofAgents, onEach('PUT /admin/tool/custom/{tool_id}', described, '?propose=true')]
   const answers: Answered[] = []
   for (const cell of nextCells(operations)) {
-    const [, path = '', id = ''] = /(persona|custom)\/(\d+)/.exec(cell.url) ?? []
+    const [, path = '', id = '0'] = /(persona|custom)\/(\d+)/.exec(cell.url) ?? []
     const kind = path === 'persona' ? 'persona' : 'tool'
     const [row] = await world.query<{ version: number }>`
-      select coalesce(t.version, p.version) as version from (select ${id}::integer as id, ${kind} as kind) asked
+      select coalesce(t.version, p.version) as version from (select ${id}::bigint as id, ${kind} as kind) asked
       left join tool t on t.id = asked.id and kind = 'tool' left join persona p on p.id = asked.id and kind = 'persona'`
     answers.push(await ask(cell, { 'if-match': `"${kind}-${id}-${row?.version ?? 1}"` }))
     await world.query`delete from proposal`

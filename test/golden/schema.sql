@@ -279,6 +279,7 @@ CREATE INDEX proposal_by_closed_place ON public.proposal USING btree (closed_tra
 CREATE INDEX proposal_by_closer ON public.proposal USING btree (closed_by) WHERE (closed_by IS NOT NULL);
 CREATE INDEX proposal_by_definition ON public.proposal USING btree (definition_hash) WHERE (definition_hash IS NOT NULL);
 CREATE INDEX proposal_by_opened_place ON public.proposal USING btree (opened_transaction_id, opened_place) WHERE (opened_transaction_id IS NOT NULL);
+CREATE INDEX proposal_by_record ON public.proposal USING btree (resource_id, resource_kind);
 CREATE INDEX proposal_open_by_record ON public.proposal USING btree (resource_kind, resource_id) WHERE (state = 'open'::text);
 
 create table request_key (

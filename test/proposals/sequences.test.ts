@@ -65,11 +65,11 @@ t.test(
   'in any order: what is approved its approver may store, and nothing that changed since the base is overwritten',
   async t => {
     let approved = 0
-    const update = (id: number, token: string, sent: object, query = '') =>
+    const update = (id: number, token: string, sent: object, query = '', tag = '*') =>
       call('PATCH', `/persona/${id}?update_mask=${Object.keys(sent)}${query}`, {
         token,
         body: sent,
-        headers: { 'if-match': '*', prefer: 'handling=strict' },
+        headers: { 'if-match': tag, prefer: 'handling=strict' },
       })
     const property = fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 30 }), async steps => {
       const id = await agentOf({ is_public: true, users: [BOB] })
@@ -77,7 +77,13 @@ t.test(
       for (const one of steps) {
         const before = await contents(id)
         if (one.act === 'propose') {
-          const answer = await update(id, people[one.by], one.fields, '&propose=true')
+          const answer = await update(
+            id,
+            people[one.by],
+            one.fields,
+            '&propose=true',
+            `"persona-${id}-${before.version}"`,
+          )
           if (answer.statusCode === 202)
             proposals.push({ id: answer.json().id, by: one.by, base: Number(before.version), fields: one.fields })
           t.same(await contents(id), before, 'a proposal changes nothing')
@@ -129,7 +135,7 @@ t.test(
 
 t.test('a connection that ends between the update and the end of the proposal leaves neither', async t => {
   const id = await agentOf({ is_public: true })
-  const sent = { token: people.viewer, body: { name: 'B' }, headers: { 'if-match': '*' } }
+  const sent = { token: people.viewer, body: { name: 'B' }, headers: { 'if-match': `"persona-${id}-1"` } }
   const { id: proposal } = (await call('PATCH', `/persona/${id}?update_mask=name&propose=true`, sent)).json()
   t.match(await readBacklog(db), { open: /^[1-9]/, oldest_s: /^\d/ })
   await sql`
@@ -148,7 +154,7 @@ t.test('a connection that ends between the update and the end of the proposal le
 t.test('an approval that waited for the record is judged by the rights of then', async t => {
   const id = await agentOf({ is_public: true, users: [BOB] })
   await world.makeBobEditor(id)
-  const sent = { token: people.viewer, body: { name: 'B' }, headers: { 'if-match': '*' } }
+  const sent = { token: people.viewer, body: { name: 'B' }, headers: { 'if-match': `"persona-${id}-1"` } }
   const { id: proposal } = (await call('PATCH', `/persona/${id}?update_mask=name&propose=true`, sent)).json()
   const headers = { 'if-match': `"proposal-${proposal}-1"` }
   const answer = await db.transaction().execute(async trx => {
@@ -164,7 +170,7 @@ t.test('an approval that waited for the record is judged by the rights of then',
 
 t.test('an erased person leaves no message of a proposal', async t => {
   const id = await agentOf({ is_public: true })
-  const sent = { token: people.viewer, body: { name: 'B' }, headers: { 'if-match': '*' } }
+  const sent = { token: people.viewer, body: { name: 'B' }, headers: { 'if-match': `"persona-${id}-1"` } }
   const url = `/persona/${id}?update_mask=name&propose=true&message=By%20Carol`
   const { id: proposal } = (await call('PATCH', url, sent)).json()
   await eraseUser(db, 'carol@example.com')
