@@ -108,11 +108,12 @@ export async function readReferences(
   const asked = RELATIONS.flatMap(([relation, { link }]) => {
     const ids = (attached[relation] ?? []).filter(id => typeof id === 'string' || isInt4(id)) // other ids cannot exist
     const list = sql<never[]>`${val(ids)}::${sql.raw(link.idType)}[]`
-    return ids.length === 0 ? [] : [[relation, ATTACHABLE[relation](list, viewer)] as const]
+    return ids.length === 0 ? [] : [{ relation, ids, found: ATTACHABLE[relation](list, viewer) }]
   })
   if (asked.length === 0) return NO_REFERENCES
-  if (locks) for (const [relation] of asked) await lockRecords(db, relation, attached[relation] ?? [])
-  const found = db.selectNoFrom(jsonBuildObject(Object.fromEntries(asked)).as('references'))
+  if (locks) for (const { relation, ids } of asked) await lockRecords(db, relation, ids)
+  const members = Object.fromEntries(asked.map(each => [each.relation, each.found]))
+  const found = db.selectNoFrom(jsonBuildObject(members).as('references'))
   const { references } = await found.$castTo<{ references: Partial<References> }>().executeTakeFirstOrThrow()
   return { ...NO_REFERENCES, ...references }
 }
