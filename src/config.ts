@@ -20,10 +20,10 @@ const SETTINGS = Type.Object({
     metricsPort: Type.Optional(
       count('METRICS_PORT', undefined, 0, 65_535, 'Port of /metrics, and of the probes too; 0 picks a free one.'),
     ),
-    logLevel: choice('LOG_LEVEL', LOG_LEVELS, 'info', 'Least level that is logged.'),
+    logLevel: choice('LOG_LEVEL', LOG_LEVELS, 'info', 'Lowest level to log.'),
     trustProxy: text(
       'TRUST_PROXY',
-      'Proxies whose X-Forwarded-For is believed: addresses, networks, `loopback`; commas between.',
+      'Proxies whose X-Forwarded-For is trusted: addresses, networks, `loopback`; comma-separated.',
       { default: '', pattern: `^(?:${PROXIES}(?:\\s*,\\s*${PROXIES})*)?$`, form: 'addresses or networks (10.0.0.0/8)' },
     ),
     corsOrigins: Type.Array(
@@ -34,12 +34,12 @@ const SETTINGS = Type.Object({
       {
         env: 'CORS_ORIGINS',
         default: [],
-        takes: 'a list, commas between',
-        description: 'Origins whose pages may call from a browser.',
+        takes: 'a comma-separated list',
+        description: 'Origins of pages that browsers may call from.',
       },
     ),
     drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'After SIGTERM, how long to serve while readiness fails.'),
-    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time to finish what is in work.'),
+    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time to finish running requests.'),
   }),
   database: Type.Object({
     url: Type.Optional(text('DATABASE_URL', 'PostgreSQL 15 or later. Absent: the embedded server.')),
@@ -48,7 +48,7 @@ const SETTINGS = Type.Object({
     binDir: Type.Optional(text('PG_BIN_DIR', 'PostgreSQL binaries for the embedded server.')),
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
     preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Off behind a pooler such as PgBouncer.'),
-    poolSize: count('DATABASE_POOL_SIZE', 16, 1, 500, 'Connections; half of them at a time for one token.'),
+    poolSize: count('DATABASE_POOL_SIZE', 16, 1, 500, 'Connections; one token can use half.'),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time of one statement.'),
     lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a row or for other requests.'),
   }),
@@ -58,28 +58,28 @@ const SETTINGS = Type.Object({
       'REQUIRE_APPROVAL',
       ['none', 'tools', 'all'],
       'none',
-      'What only administrators change without a proposal.',
+      'Changes that require a proposal, except by administrators.',
     ),
     approval: choice(
       'APPROVAL',
       ['another', 'anyone'],
       'another',
-      'Who approves a proposal: another than its author, or anyone.',
+      'Who can approve: anyone except the author, or anyone.',
     ),
-    requestsPerMinute: count('RATE_LIMIT_PER_MINUTE', 600, 0, 1_000_000, 'Requests of a token a minute; 0 is off.'),
+    requestsPerMinute: count('RATE_LIMIT_PER_MINUTE', 600, 0, 1_000_000, 'Requests per token and minute; 0 is off.'),
   }),
   limits: Type.Object({
-    concurrentRequestsMax: count('CONCURRENT_REQUESTS_MAX', 1_000, 1, 100_000, 'Requests at work; more answer 503.'),
+    concurrentRequestsMax: count('CONCURRENT_REQUESTS_MAX', 1_000, 1, 100_000, 'Concurrent requests; more get 503.'),
     eventLoopDelayMaxMs: count('EVENT_LOOP_DELAY_MAX_MS', 1_000, 0, 600_000, 'Event-loop delay for a 503; 0 is off.'),
-    snapshotBytes: count('SNAPSHOT_BYTES_MAX', 8 * MIB, MIB, 128 * MIB, 'Bytes of the tools in one answer.'),
+    snapshotBytes: count('SNAPSHOT_BYTES_MAX', 8 * MIB, MIB, 128 * MIB, 'Bytes of all tools in one answer.'),
   }),
   secrets: Type.Object({
     keys: Type.Optional(text('SECRET_KEYS', 'Key ring, `id:base64,...`; the first encrypts, all decrypt.')),
-    keysFile: Type.Optional(text('SECRET_KEYS_FILE', 'File with the key ring, one `id:base64` a line.')),
+    keysFile: Type.Optional(text('SECRET_KEYS_FILE', 'File with the key ring, one `id:base64` per line.')),
   }),
   history: Type.Object({
     auditRetentionDays: count('AUDIT_RETENTION_DAYS', 400, 1, 100_000, 'Age at which audit rows are pruned.'),
-    versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Old contents kept of one agent or tool.'),
+    versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Old contents kept per agent or tool.'),
   }),
 })
 

@@ -95,7 +95,7 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
     skip: [...STOP_SIGNALS, ...FAULT_SIGNALS],
   }
   const { close } = closeWithGrace(options, async ({ err }) => {
-    if (err) log.fatal({ err }, 'an error nobody caught; shutting down')
+    if (err) log.fatal({ err }, 'an uncaught error; shutting down')
     else log.info({ signal }, 'shutting down')
     service.drain()
     // A load balancer needs a moment to notice the failing probe. Requests are still answered until then.

@@ -71,11 +71,11 @@ t.test('exit 78: a key file that is missing or unreadable, by its setting; where
   const [missing, unreadable] = await Promise.all(starts)
   const output =
     'SECRET_KEYS_FILE: the file cannot be read (ENOENT: no such file or directory). ' +
-    'It holds one id:base64 a line; a new one is made by: agentctl keys generate\n'
+    'It contains one id:base64 per line; create one with: agentctl keys generate\n'
   t.strictSame(missing, { code: 78, output })
   t.match(await agentctl('keys status', none), { status: 78, stderr: `agentctl: ${output}` })
   const advice =
-    `the key file ${join(DATA_DIR, 'secret-keys')} cannot be read or made (ENOTDIR: not a directory): ` +
+    `the key file ${join(DATA_DIR, 'secret-keys')} cannot be read or created (ENOTDIR: not a directory): ` +
     'set DATA_DIR to a folder that this user can write\n'
   t.strictSame(unreadable, { code: 78, output: advice })
 })

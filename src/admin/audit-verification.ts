@@ -121,11 +121,11 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
 /** Verifies that the chain ends with the hash that its resource stores. */
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
-    if (!is_removal) note(version_after ?? 0, 'resource_missing', 'it is gone, and no row says that it was removed')
+    if (!is_removal) note(version_after ?? 0, 'resource_missing', 'it is missing, and no row records its removal')
   } else if (version_after !== null && version_after < version) {
     note(version_after, 'deleted', `rows are missing after this version, up to version ${version}`)
   } else if ((hash ?? anchor) !== head || (version_after ?? version) > version) {
-    note(version, 'head_mismatch', 'the last row is not the one that the agent or tool names as its head')
+    note(version, 'head_mismatch', 'the agent or tool refers to another last row')
   }
 }
 

@@ -19,12 +19,12 @@ async function findPerson(db: Kysely<Tables>, named: string) {
   const id = account?.id ?? uuid
   if (id === null)
     throw new Refusal(
-      `no account has ${named} now: give the id (agentctl user list; erased accounts have theirs in the email)`,
+      `no account has ${named} now: give the id (agentctl user list; the email of an erased account contains it)`,
     )
   const counted = await sql<{ audit_rows: number }>`
     select count(*)::integer as audit_rows from audit where ${hasAddress(id)}`.execute(db)
   const { audit_rows = 0 } = counted.rows[0] ?? {}
-  if (account === undefined && audit_rows === 0) throw new Refusal(`nothing is kept of ${named}`)
+  if (account === undefined && audit_rows === 0) throw new Refusal(`no data about ${named} is stored`)
   return { email: account?.email ?? id, id, has_account: account !== undefined, audit_rows }
 }
 

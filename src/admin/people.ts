@@ -20,7 +20,7 @@ export async function createUser(
       .onConflict(conflict => conflict.doNothing())
       .returning('id')
       .executeTakeFirst()
-    if (row === undefined) throw new Refusal(`there is a user ${user.email} already`)
+    if (row === undefined) throw new Refusal(`the user ${user.email} already exists`)
     await recordAccess(trx, actor, [{ kind: 'user', subject: row.id, action: 'created' }])
     return row.id
   })
@@ -62,7 +62,7 @@ export async function keepingAdministrator<T>(
     const result = await work(trx)
     if (before !== undefined && (await firstAdministrator(trx)) === undefined) {
       throw new Refusal(
-        `this would leave no active administrator: make another one first (agentctl user create EMAIL --permission admin)`,
+        `this would leave no active administrator: create another one first (agentctl user create EMAIL --permission admin)`,
       )
     }
     return result

@@ -133,7 +133,7 @@ function requireAdmitted(
 ): void {
   const { permission: wanted, resource, creates, writes, answersSecrets, lookup } = policy
   if (answersSecrets && !token.scopes?.includes('runtime'))
-    throw new Forbidden('This takes a token of a runtime: agentctl token create --runtime.')
+    throw new Forbidden('This requires a runtime token: agentctl token create --runtime.')
   const isManager = wanted === 'manage:actions' && !creates && managedGroupIds.length > 0
   if (wanted !== 'public' && !includesPermission(permission, wanted) && !isManager)
     throw new Forbidden(`This operation requires the permission ${wanted}.`, wanted)

@@ -31,14 +31,14 @@ export const ChangePage = Type.Object(
         id: Type.Integer(),
         version,
         action: enumeration([...ACTIONS, 'gone', ...PROPOSAL_ACTIONS], {
-          description: '`gone`: the change ended what the caller sees of the record.',
+          description: '`gone`: since this change, the caller can no longer see the record.',
         }),
         at,
-        fields: Type.Optional({ ...fields, description: 'Like `actor`, only where the caller may edit the record.' }),
+        fields: Type.Optional({ ...fields, description: 'Like `actor`, only if the caller may edit the record.' }),
         actor: Type.Optional(actor),
       }),
     ),
-    next: text({ description: 'What the next page takes as `after`.' }),
+    next: text({ description: 'The `after` of the next page.' }),
   },
   { $id: 'ChangePage' },
 )
@@ -50,7 +50,7 @@ const cursor = parameter(
     type: 'string',
     pattern: CURSOR.source,
     description:
-      'Where the page before ended: its `next`. Without it the answer is empty, and `next` is now. `first` begins with the oldest change that is kept, `-500` with the newest 500 of everybody.',
+      'The `next` of the previous page. If absent, the answer is empty and `next` is the current end. `first` starts with the oldest change that is kept, `-500` with the newest 500 of all callers.',
   },
   (value, loc): Parsed<string> => (CURSOR.test(value) ? { value } : { faults: [{ loc, ...NO_CURSOR }] }),
 )
@@ -78,17 +78,17 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
         operationId: 'list_changes',
         summary: 'List Changes',
         description:
-          'Lists the changes of the agents and tools that the caller sees, in the order of their commits: none is missed, and none comes twice. ' +
-          `At most ${ROWS_MAX} changes of everybody are looked at for a page, so an empty page with another \`next\` is not the last. ` +
-          'Changes of memberships and bindings are not listed: the next read is 404.',
+          'Lists the changes of the agents and tools that the caller can see, in the order of their commits. None is missed or repeated. ' +
+          `At most ${ROWS_MAX} changes of all callers are examined for a page, so an empty page with another \`next\` is not the last. ` +
+          'Changes of memberships and bindings are not listed; the next read answers 404.',
         querystring: Type.Object({
           after: Type.Optional(cursor),
-          limit: queryInteger(1, ROWS_MAX, `Changes of the page; ${ROWS} by default.`),
+          limit: queryInteger(1, ROWS_MAX, `The most changes in a page. Default: ${ROWS}.`),
           kind: queryChoice(KINDS, 'Only changes of this kind.'),
           wait: queryInteger(
             0,
             WAIT_MAX_S,
-            'The most seconds to wait for a change where there is none yet. One request of a token may wait at a time.',
+            'How many seconds to wait if there is no change yet. Only one request of a token can wait at a time.',
           ),
         }),
         response: responses({ 200: { description: 'The changes.', body: reference(ChangePage), headers: [] } }, [410]),
@@ -121,7 +121,7 @@ async function readPage({ db }: Database, caller: Caller, after: string, asked: 
   const page = await withRetries(() => readFeed.first(db, question))
   if (page?.feed !== feed || page?.is_kept !== true) {
     const message =
-      'The feed of changes does not go on from this cursor. Ask for a new one without `after`, then read everything anew.'
+      'The feed of changes cannot continue from this cursor. Request a new one without `after`, then read everything again.'
     throw new Refused('CURSOR_GONE', message)
   }
   const changes = page.rows ?? []

@@ -33,7 +33,7 @@ export class Waiting {
   async wait(token: number, after: string, waitMs: number, socket: Socket, read: (after: string) => Promise<Page>) {
     if (this.#tokens.has(token)) throw new RateLimited('token-waiting', 1)
     if (this.#tokens.size >= WAITING_MAX) {
-      const message = `${WAITING_MAX} requests wait for changes, which is the most at once. ${TRY_AGAIN}`
+      const message = `At most ${WAITING_MAX} requests can wait for changes at once. ${TRY_AGAIN}`
       throw new Unavailable('overloaded', message, 'not_applied')
     }
     this.#tokens.add(token)

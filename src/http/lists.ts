@@ -45,13 +45,13 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
         operationId: `list_${resource}s`,
         summary: resource === 'persona' ? 'List Personas' : 'List Tools',
         description:
-          `Lists the ${title} that the caller sees, in the order of their ids. \`Link\` with \`rel="next"\` is the next page; without ` +
-          'it this is the last. The `etag` of a record is what an update takes as `If-Match`.',
+          `Lists the ${title} that the caller can see, in the order of their ids. \`Link\` with \`rel="next"\` leads to the next page; without ` +
+          'it, this page is the last. An update takes the `etag` of a record as `If-Match`.',
         querystring: Type.Object({
-          name: queryText(NAME_LENGTH_MAX, 'Only those with exactly this name.'),
-          limit: queryInteger(1, PAGE_RECORDS_MAX, `Records of the page; ${PAGE_RECORDS} by default.`),
-          after: queryInteger(0, INT4_MAX, 'Only those with a larger id: where the page before ended.'),
-          ...(resource === 'persona' && { deleted: queryFlag('Only deleted ones, that the caller may restore.') }),
+          name: queryText(NAME_LENGTH_MAX, 'Only records with exactly this name.'),
+          limit: queryInteger(1, PAGE_RECORDS_MAX, `The most records in a page. Default: ${PAGE_RECORDS}.`),
+          after: queryInteger(0, INT4_MAX, 'Only records with a larger id than this, the last of the previous page.'),
+          ...(resource === 'persona' && { deleted: queryFlag('Only deleted agents that the caller may restore.') }),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(pageOf(record), `The ${title} of this page.`, ['link', 'warning']),
@@ -72,14 +72,14 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
 const ShortenedValue = Type.Object({
   digest: text({ description: 'SHA-256 in hex.' }),
   bytes: nullable(Type.Integer()),
-  href: text({ description: 'Leads to the version that has the value, relative to this address.' }),
+  href: text({ description: 'The version with the value, relative to this address.' }),
 })
 
 /** The author of a change. */
 export const Author = Type.Object({
   id: nullable(uuid()),
-  email: Type.Optional(text({ description: 'An address below `erased.invalid` once the person was erased.' })),
-  command: Type.Optional(text({ description: "The operator's command: then `id` is null." })),
+  email: Type.Optional(text({ description: 'Ends with `@erased.invalid` if the person was erased.' })),
+  command: Type.Optional(text({ description: "The operator's command; `id` is then null." })),
 })
 
 export const HistoryEntry = Type.Object(
@@ -92,20 +92,20 @@ export const HistoryEntry = Type.Object(
     fields: list(text()),
     changes: Type.Unsafe<ShownChange[] | null>({
       type: ['array', 'null'],
-      description: 'Null where the content is no longer kept.',
+      description: 'Null if the content is no longer kept.',
       items: Type.Object({
         field: text(),
         from: Type.Optional(
           Type.Unknown({
             description:
-              'As a snapshot shows it, with names beside ids (`null` for a file that the caller cannot see).',
+              'The value as in a snapshot, with names next to ids (`null` for a file that the caller cannot see).',
           }),
         ),
         to: Type.Optional(Type.Unknown({ description: 'Likewise.' })),
         shortened: Type.Optional(
           Type.Object(
             { from: Type.Optional(ShortenedValue), to: Type.Optional(ShortenedValue) },
-            { description: 'In place of a `from` or `to` above 4 KiB.' },
+            { description: 'Replaces a `from` or `to` larger than 4 KiB.' },
           ),
         ),
       }),
@@ -132,7 +132,7 @@ export function registerRead<T extends ResourceTypes>(
 ): void {
   const { kind, reads } = resource
   const { lookup } = reads
-  const described = `The ${kind === 'persona' ? 'agent' : 'tool'} as it is now, or as \`version\` says.`
+  const described = `The ${kind === 'persona' ? 'agent' : 'tool'} as it is now, or as it was in \`version\`.`
   app.withTypeProvider<SchemaTypes>().get(
     `/${kind}/:${lookup.parameter}`,
     {
@@ -183,13 +183,13 @@ export function registerHistory<T extends ResourceTypes>(
         operationId: `read_${kind}_history`,
         summary: isAgent ? 'Read Persona History' : 'Read Tool History',
         description:
-          'Lists the changes, newest first, to callers who may update the record; of a deleted agent to its owner and administrators. ' +
-          '`Link` with `rel="next"` is the next page. Secrets are masks, and names are those of now. A `Warning` says from which ' +
-          'version on contents are kept.',
+          'Lists the changes, newest first, for callers who may update the record; for a deleted agent, its owner and administrators. ' +
+          '`Link` with `rel="next"` leads to the next page. Secrets are masks, and names are current. A `Warning` names the first ' +
+          'version whose content is kept.',
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
-          limit: queryInteger(1, PAGE_RECORDS_MAX, `Entries of the page; ${HISTORY_RECORDS} by default.`),
-          before: queryInteger(1, INT4_MAX, 'Only older versions than this: where the page before ended.'),
+          limit: queryInteger(1, PAGE_RECORDS_MAX, `The most entries in a page. Default: ${HISTORY_RECORDS}.`),
+          before: queryInteger(1, INT4_MAX, 'Only versions before this one, the last of the previous page.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(pageOf(HistoryEntry), 'The changes of this page.', ['link', 'warning'], [404]),

@@ -59,7 +59,7 @@ export class Metrics {
       if (request.refusal !== undefined) this.refused.inc({ reason: request.refusal })
       done()
     })
-    this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', () => inWork.total)
+    this.#gauge('agents_http_requests_in_work', 'Operations that have begun and not ended.', () => inWork.total)
     this.#gauge('agents_database_pool_used', 'Connections in use.', () => pool.totalCount - pool.idleCount)
     this.#gauge('agents_database_pool_waiting', 'Requests that wait for a connection.', () => pool.waitingCount)
     const isReady = async () => Number((await service.readiness()).status === 'ready')

@@ -9,21 +9,21 @@ import { list, nullable, reference, text } from '../validation/vocabulary.js'
 /** The headers of answers, with their descriptions in the document. Pages of other origins may read them (CORS). */
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',
-  etag: 'The entity tag of what is stored, or of what is answered. As `If-Match` of an update it stands for the stored version.',
+  etag: 'The entity tag of the stored version or of the answer. As `If-Match` of an update, both name the version.',
   'idempotent-replayed':
-    '`true` when the same request with this `Idempotency-Key` was stored before: the tag is that of its version.',
+    '`true` if the same request with this `Idempotency-Key` was stored before. `ETag` then names its version.',
   link: 'The next page, relative to this address, with `rel="next"`; absent on the last.',
-  location: 'Where it is read.',
-  'preference-applied': 'Which preferences made a difference: `handling=strict` and `return=minimal` when asked for.',
-  ratelimit: 'What is left of the quota, and the seconds until it is whole again: `"token";r=599;t=60`.',
+  location: 'The address of the new record.',
+  'preference-applied': 'The requested preferences that had an effect: `handling=strict`, `return=minimal`.',
+  ratelimit: 'The rest of the quota, and the seconds until it is restored: `"token";r=599;t=60`.',
   'ratelimit-policy':
-    'The quota that this request counted against: `"token";q=600;w=60` is 600 requests in 60 s. Of a 429 the limit that refused it.',
+    'The quota of this request: `"token";q=600;w=60` is 600 requests in 60 s. In a 429, the limit that was reached.',
   'retry-after': 'Seconds to wait before another attempt.',
-  'token-expires-at': 'When the token expires, if it does.',
+  'token-expires-at': 'The time at which the token expires.',
   warning:
-    'What the caller should know: ignored, kept or missing fields, a change of somebody else that was replaced, what is left out or follows.',
-  'www-authenticate': 'The bearer challenge, with what is wrong.',
-  'x-request-id': 'The id of this request, in every answer and every log line of it.',
+    'Notes for the caller: ignored, kept or missing fields, overwritten changes of others, omissions, further pages.',
+  'www-authenticate': 'The bearer challenge with the error.',
+  'x-request-id': 'The id of this request, which its answer and log lines have.',
 }
 type HeaderName = keyof typeof HEADERS
 
@@ -50,7 +50,7 @@ interface ErrorAnswer {
 }
 
 const OUTCOME = Type.Optional(
-  Type.String({ description: 'What became of the change.', enum: ['not_applied', 'unknown', 'applied'] }),
+  Type.String({ description: 'The outcome of the change.', enum: ['not_applied', 'unknown', 'applied'] }),
 )
 
 /** The error answers by status, except 422. */
@@ -63,30 +63,30 @@ const ERRORS = {
   409: {
     name: 'ConflictError',
     meaning:
-      'Nothing was changed: the answer would be too large, agents use the tool, a request with the same key is under way, or the proposal ' +
-      'is closed or does not fit what is stored now.',
+      'Nothing was changed: the answer would be too large, agents use the tool, a request with the same key is in progress, or the proposal ' +
+      'is closed or conflicts with the stored state.',
     members: {
       conflicts: Type.Optional(
         list(text(), {
-          description: 'Of `PROPOSAL_CONFLICT`: the fields that changed since the base of the proposal.',
+          description: 'With `PROPOSAL_CONFLICT`: the fields that changed since the base version of the proposal.',
         }),
       ),
       agents: Type.Optional(
         list(Type.Object({ id: Type.Integer(), name: Type.String() }), {
-          description: 'Of `TOOL_IN_USE`: the agents that use the tool and that the caller may see, at most 100.',
+          description: 'With `TOOL_IN_USE`: agents that use the tool and that the caller can see, at most 100.',
         }),
       ),
-      others: Type.Optional(Type.Integer({ description: 'Likewise: how many more use it.' })),
+      others: Type.Optional(Type.Integer({ description: 'With `TOOL_IN_USE`: the number of other agents.' })),
     },
     headers: ['retry-after'],
   },
   410: {
     name: 'GoneError',
-    meaning: 'There was such a version, and its content is no longer kept.',
+    meaning: 'The version existed, but its content is no longer kept.',
     members: {
       reason: Type.String({
         description:
-          '`pruned` by retention; `deleted`: it is gone, or another has its id now; `reset`: the cursor is of another database.',
+          '`pruned`: by retention; `deleted`: the record, or another has its id now; `reset`: the cursor belongs to another database.',
         enum: ['pruned', 'deleted', 'reset'],
       }),
     },
@@ -104,25 +104,25 @@ const ERRORS = {
       current_etag: nullable(text({ description: 'The tag of the stored state; null before a creation.' })),
       changed: Type.Unsafe<unknown>({
         type: ['array', 'null'],
-        description: 'What changed since the tag that was sent; null if that is not known.',
+        description: 'The changes since the tag that was sent; null if unknown.',
         items: Type.Object({ field: Type.String(), by: Type.String(), at: Type.String({ format: 'date-time' }) }),
       }),
     },
   },
   413: { name: 'ContentTooLargeError' },
   415: { name: 'UnsupportedMediaTypeError', meaning: 'A body without a Content-Type is read as JSON.' },
-  428: { name: 'PreconditionRequiredError', meaning: 'This server, or this token, demands If-Match.' },
+  428: { name: 'PreconditionRequiredError', meaning: 'This server or this token requires If-Match.' },
   429: {
     name: 'TooManyRequestsError',
     meaning:
-      'RateLimit-Policy names the limit: `token` (requests a minute), `token-requests` or `token-waiting` (at a time). Retry-After says when to come back.',
+      'RateLimit-Policy names the limit: `token` (requests a minute), `token-requests` or `token-waiting` (at a time). Retry-After states when to retry.',
     headers: ['retry-after', ...OF_CALLERS],
   },
   431: { name: 'HeadersTooLargeError' },
   500: { name: 'InternalServerError', members: { outcome: OUTCOME } },
   503: {
     name: 'ServiceUnavailableError',
-    meaning: 'Not possible now; `reason` says why, Retry-After when to try again.',
+    meaning: 'Not possible now. `reason` states why, Retry-After when to retry.',
     members: {
       reason: Type.String({ description: 'Why it is not possible now.', enum: [...UNAVAILABLE_REASONS] }),
       outcome: OUTCOME,
@@ -183,11 +183,11 @@ export function readResponses(
   refusals: readonly ErrorStatus[] = [],
 ) {
   const headers = ['etag', ...more] as const
-  const unchanged = { description: 'The caller has it already.', headers }
+  const unchanged = { description: 'The caller already has it.', headers }
   return responses({ 200: { description, body: found, headers }, 304: unchanged }, refusals)
 }
 
 /** A sentence on the limits of a body: its size in bytes and its nesting depth. `others` states further limits. */
 export function bodyBounds(bytes: number, depth: number, others = ''): string {
-  return `The body takes at most ${bytes} bytes (else 413) and nests at most ${depth} deep (else 422). ${others}`.trim()
+  return `The body has at most ${bytes} bytes (otherwise 413) and ${depth} levels (otherwise 422). ${others}`.trim()
 }

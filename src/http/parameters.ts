@@ -6,15 +6,15 @@ import { type Parsed, parameter, queryFlag, queryId, queryMask } from '../valida
 /* Parameters that several operations share. Other parameters are defined in the file of their operation. */
 
 export const DryRun = queryFlag(
-  'Every check and the same answer as the real request, but nothing is stored. ETag is the stored state; a creation has neither ETag nor ' +
-    'Location then, and the `id` in the answer is never assigned.',
+  'Runs every check and returns the answer of the real request, but stores nothing. ETag names the stored state. A creation has neither ETag nor ' +
+    'Location, and the `id` in its answer is never assigned.',
 )
 
 export function updateMask(body: TObject) {
   return queryMask(
     body,
-    'Field names separated by commas: only these are read and written, and the rest may be absent. Inside the mask ' +
-      '`null` means null for every nullable field. The empty mask changes nothing.',
+    'Field names separated by commas. Only these are read and written, and others can be absent. With a mask, ' +
+      '`null` is a value for every nullable field. An empty mask changes nothing.',
   )
 }
 
@@ -22,16 +22,16 @@ const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
 /** `*` or a list of tags. List elements may be empty (RFC 9110, section 5.6.1), but tags must be separated by commas. */
 const TAGS = new RegExp(String.raw`^(?:[ \t]*\*[ \t]*|[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*)$`)
 
-export const IfMatch = ifMatch('`*`, or entity tags such as `"persona-12-7"`: write only if one is the stored state.')
+export const IfMatch = ifMatch('`*`, or entity tags such as `"persona-12-7"`: writes only if one is the stored state.')
 
 function ifMatch(description: string) {
   return Type.Optional(parameter({ type: 'string', pattern: TAGS.source, description }, parseIfMatch))
 }
 
-export const IfNoneMatch = ifNoneMatch('`*`, or entity tags: 304 without a body where one is that of the answer.')
+export const IfNoneMatch = ifNoneMatch('`*`, or entity tags: 304 without a body if one matches the answer.')
 
 export const IfNoneMatchOfUpdate = ifNoneMatch(
-  '`*`, or entity tags: 412 where one is the stored state, as `*` always is; nothing is written then.',
+  '`*`, or entity tags: 412, with nothing written, if one names the stored state. `*` always does.',
 )
 
 /** The preconditions of a creation. No stored state can meet them. */
@@ -57,8 +57,8 @@ export const IdempotencyKey = Type.Optional(
       type: 'string',
       pattern: KEY.source,
       description:
-        'Names this request, such as `"8f9c7b1e"` (1 to 255 characters): sent again with the same key, it has no second effect ' +
-        'and is answered with the record as it is now and the first `ETag`, for as long as audit rows are kept. A dry run ignores it.',
+        'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repetition with the same key has no second effect ' +
+        'and returns the current record with the first `ETag`, as long as audit rows are kept. A dry run ignores the key.',
     },
     (header, loc): Parsed<string> => {
       const key = KEY.exec(header)
@@ -71,7 +71,7 @@ export const IdempotencyKey = Type.Optional(
 
 /** The query parameter that selects an earlier version. */
 export const PastVersion = queryId(
-  'Answers this version, to callers who may edit: what the number in an `ETag` such as `"persona-12-7"` names.',
+  'Returns this version, the last number in an `ETag` such as `"persona-12-7"`. Requires the right to edit.',
 )
 
 export const NO_PRECONDITION: Precondition = { kind: 'none' }
@@ -82,9 +82,9 @@ export const Prefer = Type.Optional(
     {
       type: 'string',
       description:
-        '`handling=strict`: unknown fields are 422, fields that would be kept are 403. ' +
-        '`return=minimal`: no record in the answer, which is 201 of a creation and 204 of an update; 200 with it where an older ' +
-        '`If-Match` is let through because nothing is left to change.',
+        '`handling=strict`: unknown fields get 422, fields that the caller cannot change get 403. ' +
+        '`return=minimal`: an answer without the record, 201 for a creation and 204 for an update. An update gets 200 with it if an older ' +
+        '`If-Match` is accepted because nothing remains to change.',
     },
     header => ({
       value: { strict: prefers(header, 'handling', 'strict'), minimal: prefers(header, 'return', 'minimal') },

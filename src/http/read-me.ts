@@ -23,19 +23,19 @@ import type { SchemaTypes } from './validation.js'
 export const CallerRecord = Type.Object(
   {
     user: Type.Object({ id: uuid(), email: text(), kind: enumeration(['person', 'service_account']) }),
-    permission: enumeration(PERMISSIONS, { description: "What user, groups and the token's scopes leave together." }),
+    permission: enumeration(PERMISSIONS, { description: "The rights of user and groups within the token's scopes." }),
     managed_groups: list(Type.Object({ id: identifier(), name: text() }), {
-      description: 'The groups whose manager the caller is; empty where the scopes do not reach the tool operations.',
+      description: 'The groups that the caller manages; empty if the scopes exclude the tool operations.',
     }),
     token: Type.Object({
       id: identifier(),
       scopes: nullable(list(enumeration(SCOPES)), {
         description:
-          '`null` for all that the user may do; with `read` or `runtime` it stores nothing, with `propose` only proposals.',
+          '`null`: all rights of the user. With `read` or `runtime`, the token stores nothing; with `propose`, only proposals.',
       }),
       persona_ids: nullable(list(identifier()), { description: 'The agents that the token is bound to.' }),
       tool_ids: nullable(list(identifier()), { description: 'The tools that the token is bound to.' }),
-      requires_if_match: flag({ description: 'Whether updates with this token must carry `If-Match`.' }),
+      requires_if_match: flag({ description: 'True if updates with this token must have `If-Match`.' }),
       expires_at: nullable(dateTime()),
     }),
   },
@@ -53,7 +53,7 @@ export function registerReadMe(app: FastifyInstance, database: Database): void {
         operationId: 'read_me',
         summary: 'Read Me',
         description:
-          'Answers the caller: the user, the permission, the groups that they manage, and what the token allows.',
+          'Returns the caller: the user, the permission, the groups that they manage, and the rights of the token.',
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(reference(CallerRecord), 'The caller.'),
       },

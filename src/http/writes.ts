@@ -43,7 +43,7 @@ const PROPOSING = {
   propose: queryFlag(
     '`true` stores the update as a proposal, which takes `If-Match` but not the right to edit, and answers 202 with it; with `dry_run=true` it stores nothing.',
   ),
-  message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: what the author says to those who decide.'),
+  message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: a message to those who decide.'),
 }
 
 const HEADERS = {
@@ -208,13 +208,13 @@ function responsesOf(kind: ResourceKind, act: Act, record: TSchema) {
   const headers = ['etag', 'preference-applied', ...ofWrites] as const
   const body = reference(record)
   if (act === 'creation') {
-    const description = `The new ${title}; without it where \`return=minimal\` was preferred.`
+    const description = `The new ${title}; no body with \`return=minimal\`.`
     return responses({ 201: { description, body, headers: ['location', ...headers] } }, [...refusals, 410])
   }
   const now = { description: `The ${title} as it is now.`, body, headers }
-  const stored = { description: 'It is stored; `return=minimal` was preferred.', headers }
+  const stored = { description: 'Stored, with `return=minimal`.', headers }
   const proposed = {
-    description: 'It is proposed, as `propose=true` asks.',
+    description: 'Proposed, with `propose=true`.',
     body: { $ref: 'ProposalSummary' },
     headers: ['location', ...headers] as const,
   }

@@ -18,7 +18,7 @@ const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 /** These statuses refuse the HTTP request itself. Any other refusal of a message with an id gets 200, because clients end a session after other statuses. */
 const STATUSES_KEPT = [401, 403, 429, 500, 503]
 
-const SERVES = { capabilities: { tools: {} }, instructions: 'Read for the etag, plan, then store with this etag.' }
+const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store with this etag.' }
 
 /** Loaded at the first call, because most processes never need it. Loading takes a quarter of a second and 24 MB. */
 type Sdk = typeof import('@modelcontextprotocol/server')
@@ -72,7 +72,7 @@ const BOUNDS = { ...JSON_BOUNDS.tool, nodesMax: JSON_BOUNDS.persona.nodesMax }
 
 function readMessage(bytes: Buffer): Static<typeof Message> {
   if (bytes.length > BODY_BYTES_MAX) {
-    const message = `The message has ${bytes.length} bytes, and at most ${BODY_BYTES_MAX} are taken here. Larger definitions go to the HTTP API.`
+    const message = `The message has ${bytes.length} bytes, more than the ${BODY_BYTES_MAX} allowed here. Send larger definitions to the HTTP API.`
     throw new Refused('PAYLOAD_TOO_LARGE', message)
   }
   const verdict = checkMessage(parseJsonBody(bytes, BOUNDS), { mask: undefined, strict: false })

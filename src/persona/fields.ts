@@ -38,7 +38,7 @@ const optional = Type.Optional
 const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
 const nullableShortText = nullableColumn('text', { request: optional(nullable(shortText())), answer: nullable(text()) })
 /** The schema has no `default`, because a client that fills it in would reset stored values. */
-const keptWhenAbsent = { description: 'A new agent has `false`; an absent field stays as it is.' }
+const keptWhenAbsent = { description: '`false` for a new agent; an absent field is kept.' }
 
 /** Who can change a field. If another caller changes an `owner` field, the request is refused; changes of other fields are ignored. */
 interface Changeable {
@@ -141,7 +141,7 @@ export const FIELDS = {
     request: optional(nullable(flag())),
   },
   uploaded_image_id: nullableColumn('text', {
-    request: optional(nullable(shortText(), { description: '`null` and `""` leave the image as it is.' })),
+    request: optional(nullable(shortText(), { description: '`null` and `""` keep the image.' })),
     canonical: (id: string) => id || undefined,
     nullWithoutMask: 'kept',
     answer: nullable(text()),
@@ -156,7 +156,7 @@ export const FIELDS = {
   }),
   label_ids: {
     link: link('persona_label', 'label_id', 'integer', 'Label', 'labels', {}),
-    request: optional(nullable(ids(), { description: '`null` leaves the labels as they are, `[]` removes all.' })),
+    request: optional(nullable(ids(), { description: '`null` keeps the labels, `[]` removes all.' })),
     nullWithoutMask: 'kept',
   },
   is_default_persona: column('boolean', false, {
@@ -165,7 +165,7 @@ export const FIELDS = {
     answer: flag(),
   }),
   display_priority: nullableColumn('integer', {
-    request: optional(nullable(int32(), { description: '`null` leaves the priority as it is.' })),
+    request: optional(nullable(int32(), { description: '`null` keeps the priority.' })),
     nullWithoutMask: 'kept',
     changedBy: 'admin once it is set',
     answer: nullable(identifier()),
@@ -174,7 +174,7 @@ export const FIELDS = {
     link: link('persona_user_file', 'user_file_id', 'text', 'File', 'user_files', {}),
     request: optional(
       nullable(list(shortText(), { maxItems: LIST_ITEMS_MAX }), {
-        description: '`null` leaves the files as they are, `[]` removes all.',
+        description: '`null` keeps the files, `[]` removes all.',
       }),
     ),
     canonical: canonicalIds,

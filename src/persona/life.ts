@@ -45,7 +45,7 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
       .$if(!isAdmin(request.caller), query => query.where('owner_id', '=', request.caller.userId))
     const namesake = (await named.orderBy('id').executeTakeFirst())?.id
     if (namesake === undefined) return decision
-    if (request.isToday) throw new Refused('BAD_REQUEST', `Agent ${namesake} has this name already: choose another.`)
+    if (request.isToday) throw new Refused('BAD_REQUEST', `Agent ${namesake} already has this name: choose another.`)
     return { ...decision, namesake }
   },
 }
@@ -127,7 +127,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     if (then.deleted)
       throw new Refused(
         'VERSION_NOT_FOUND',
-        `In version ${version} agent ${state.id} was deleted: name an earlier one.`,
+        `Agent ${state.id} was deleted in version ${version}: choose an earlier one.`,
       )
     const fields = fieldsOf(then, owns(state, caller) || strict)
     const base = state.deleted ? brought(state, caller) : state

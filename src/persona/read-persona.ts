@@ -11,8 +11,8 @@ export function registerReadPersona(app: FastifyInstance, options: OperationOpti
     record: PersonaRecord,
     summary: 'Read Persona',
     description:
-      'Answers an agent that the caller sees. Its `ETag` is what an update takes as `If-Match`. With `version` the agent ' +
-      'as it was, with what it refers to as the caller may see it now.',
+      'Returns an agent that the caller can see. An update takes its `ETag` as `If-Match`. With `version`, returns the agent ' +
+      'as it was, with related records as the caller can see them now.',
   })
 }
 

@@ -44,9 +44,9 @@ export function registerUpdatePersona(app: FastifyInstance, { isToday = false, .
     operationId: 'update_persona',
     summary: 'Update Persona',
     description:
-      'Changes an agent. With `update_mask` only the fields that it names are read and written, and the body holds just these; ' +
-      'without it the body is the whole update with its twelve required fields, and optional fields that are absent stay as ' +
-      'they are. The answer is the agent as it is then. `update_mask=` (empty) with the body `{}` reads without changing. ' +
+      'Changes an agent. With `update_mask`, only the fields in the mask are read and written, and the body needs only these. ' +
+      'Without it, the body must have the twelve required fields, and absent optional fields are kept. Returns ' +
+      'the updated agent. An empty `update_mask=` with the body `{}` reads without changing. ' +
       BODY_BOUNDS,
     record: PersonaSnapshot,
     query: { update_mask: updateMask(PersonaUpsertRequest) },
@@ -82,8 +82,8 @@ export function registerCreatePersona(app: FastifyInstance, { isToday = false, .
     operationId: 'create_persona',
     summary: 'Create Persona',
     description:
-      'Creates an agent that the caller owns. The body is that of a whole update: optional fields that are absent, and those that only an ' +
-      'administrator may set, get the value of a new agent. With an `Idempotency-Key` a repetition creates no second one. ' +
+      'Creates an agent that the caller owns. The body is that of an update without a mask. Absent optional fields, and those that only an ' +
+      'administrator may set, get the value of a new agent. With an `Idempotency-Key`, a repetition creates no second agent. ' +
       BODY_BOUNDS,
     record: PersonaSnapshot,
     body: PersonaUpsertRequest,
@@ -115,9 +115,9 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
     operationId: 'restore_persona',
     summary: 'Restore Persona',
     description:
-      'Makes a new version of an agent with the content of an earlier one, with the rights of an update: fields that the caller cannot change ' +
-      'stay, with a `Warning`. What that version refers to must still exist, else 422 has its place, and a read with `version` names it. It ' +
-      'also brings a deleted agent back, for its owner and administrators.',
+      'Creates a new version of an agent with the content of an earlier one. The rights of an update apply: fields that the caller cannot change ' +
+      'are kept, with a `Warning`. Related records must still exist; otherwise 422 names their place, and a read with `version` lists them. ' +
+      'Its owner and administrators can also restore a deleted agent.',
     record: PersonaSnapshot,
     ask: ({ body }) => ({
       warnings: async ({ decision, overwritten }) => [
@@ -139,8 +139,8 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
     operationId: 'delete_persona',
     summary: 'Delete Persona',
     description:
-      'Deletes an agent: nobody sees it any more, and it leaves every list, tool and share. Its history keeps what it was. ' +
-      'It takes its owner or an administrator.',
+      'Deletes an agent: nobody can see it any more, and all its links are removed. Its history is kept. ' +
+      'Requires its owner or an administrator.',
     record: PersonaSnapshot,
     ask: () => ({ masked: false, warnings: ({ overwritten }) => overwritten.map(overwriteWarning) }),
   })

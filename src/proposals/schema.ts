@@ -18,15 +18,15 @@ const SUMMARY = {
     { id: identifier(), name: text(), version: Type.Integer() },
     { description: 'The agent or tool as it is now.' },
   ),
-  base_version: Type.Integer({ description: 'The version that the proposal would change.' }),
-  fields: list(text(), { description: 'What it would change.' }),
+  base_version: Type.Integer({ description: 'The version that the proposal is based on.' }),
+  fields: list(text(), { description: 'The fields that it would change.' }),
   conflicts: list(text(), {
-    description: 'Those of the fields that changed since the base: then it cannot be approved.',
+    description: 'Fields that changed since the base version. If there are any, it cannot be approved.',
   }),
   created_at: dateTime(),
   closed_at: nullable(dateTime()),
   closed_by: nullable(Person, { description: 'Null also for the operator.' }),
-  reason: nullable(text({ description: 'Of a rejection.' })),
+  reason: nullable(text({ description: 'The reason for a rejection.' })),
 }
 
 export const ProposalSummary = Type.Object(SUMMARY, { $id: 'ProposalSummary' })
@@ -37,12 +37,12 @@ export const ProposalRecord = Type.Object(
     changes: list(
       Type.Object({
         field: text(),
-        from: Type.Unknown({ description: 'As it is now, with names beside ids.' }),
+        from: Type.Unknown({ description: 'The current value, with names next to ids.' }),
         to: Type.Unknown({ description: FROM_OTHERS }),
       }),
     ),
     impact: nullable(Type.Object({ changes: list(Type.Unknown()), agents: Type.Unknown() }), {
-      description: 'Of a proposed definition, as validation answers it; for callers who may decide.',
+      description: 'The impact of a proposed definition, as in validation; for callers who may decide.',
     }),
   },
   { $id: 'ProposalRecord' },

@@ -81,10 +81,10 @@ function answerOf<T extends ResourceTypes>(row: ProposalRow, decision: T['Decisi
 
 const ACTS = {
   approve:
-    'Stores the update of a proposal by the rights of the caller. It takes the `ETag` of the proposal as `If-Match`, and another person than ' +
-    'its author, unless `APPROVAL=anyone`. If a field has changed since the base of the proposal, 409 names it, and nothing is overwritten.',
-  reject: 'Ends a proposal with a reason. It takes the right to update the record.',
-  withdraw: 'Ends a proposal of the caller.',
+    'Stores the update of a proposal with the rights of the caller. Requires the `ETag` of the proposal as `If-Match`, and a caller other than ' +
+    'its author, unless `APPROVAL=anyone`. If a field has changed since the base version, 409 names it, and nothing is overwritten.',
+  reject: 'Rejects a proposal with a reason. Requires the right to update the record.',
+  withdraw: 'Withdraws a proposal of the caller.',
 }
 
 /** `POST /proposals/{proposal_id}/approve`, `/reject` and `/withdraw`. `byAnyone`: authors may approve their own proposals. */
@@ -162,8 +162,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
 
 const NONE = 'none' as const // no further approval is needed
 const ANY = { kind: 'any' } as const
-const IF_MATCH_REQUIRED =
-  'An approval must have If-Match with the ETag of GET /proposals/{id}: what was seen is approved.'
+const IF_MATCH_REQUIRED = 'An approval must have If-Match with the ETag of GET /proposals/{id}.'
 
 interface Approval {
   /** The tag of the proposal as the approver saw it. */
@@ -195,7 +194,7 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
       const decision = await resource.decide(db, state, asked).catch(error => {
         throw error instanceof InvalidRequest ? unusable(error) : error
       })
-      if (decision.changes.length === 0) throw new Refused('PROPOSAL_UNUSABLE', 'Nothing of it is left to change.')
+      if (decision.changes.length === 0) throw new Refused('PROPOSAL_UNUSABLE', 'The record already has these values.')
       return { ...decision, command: `approve --proposal ${id} --author ${row.author.id}` }
     },
     write: async (db, state, decision, viewer, entry) => {
@@ -209,16 +208,16 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
 
 const STALE_READ =
   'If-Match is not the ETag of this proposal now: its agent or tool changed since, or it is another tag. Read GET /proposals/{id} again.'
-const CONFLICT = 'Fields of it changed since its base: propose it again from what is stored now.'
+const CONFLICT = 'Some of its fields changed since its base version: propose it again from the stored state.'
 
 async function readOpen(db: Kysely<Tables>, caller: Caller, id: number): Promise<ProposalRow> {
   const row = await readProposal(db, caller, id)
   if (row.state === 'open') return row
-  throw new Refused('PROPOSAL_CLOSED', `This proposal is not open any more: it is ${row.state}.`)
+  throw new Refused('PROPOSAL_CLOSED', `This proposal is no longer open: it is ${row.state}.`)
 }
 
 function requireDecider({ may_decide }: ProposalRow): void {
-  if (!may_decide) throw new Forbidden('Deciding on a proposal takes the right to update its agent or tool.')
+  if (!may_decide) throw new Forbidden('Deciding on a proposal requires the right to update its agent or tool.')
 }
 
 const FAULTS_NAMED_MAX = 5

@@ -38,7 +38,7 @@ const AGENT_FIELDS = Type.Omit(
 const AGENT_MEMBERS = [...Object.keys(AGENT_FIELDS), 'version', 'model', 'document_set_ids']
 const TOOL_FIELDS = words('id name in_code_tool_id mcp_server_id passthrough_auth oauth_config_id')
 
-const headers = list(Header, { description: 'What each call of the tool must send, in clear text.' })
+const headers = list(Header, { description: 'The headers that each call of the tool must send, in clear text.' })
 export const RuntimeAgent = Type.Object(
   {
     ...AGENT_FIELDS,
@@ -52,8 +52,7 @@ export const RuntimeAgent = Type.Object(
         faults: ToolRecord.properties.faults,
         headers,
         functions: nullable(list(ToolFunction), {
-          description:
-            'With names that are unique in this answer. `null` for a built-in tool and one of an MCP server.',
+          description: 'Their names are unique in this answer. `null` for built-in tools and tools of MCP servers.',
         }),
       }),
       { description: 'The enabled tools.' },
@@ -76,8 +75,8 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
         operationId: 'read_runtime_persona',
         summary: 'Read Runtime Persona',
         description:
-          'Answers an agent with its enabled tools, their functions and their headers in clear text, to the token of a runtime. The first ' +
-          "read of a tool's headers by a token in an hour is in the audit trail. The `ETag` stays when keys are rotated.",
+          'Returns an agent with its enabled tools, their functions and their headers in clear text. Requires a runtime token. The first ' +
+          "read of a tool's headers by a token in each hour is audited. Rotating keys does not change the `ETag`.",
         params: Type.Object({ persona_id: pathId() }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(reference(RuntimeAgent), 'The agent as it is now.', [], [404, 409]),
@@ -113,8 +112,8 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
         operationId: 'read_tool_headers',
         summary: 'Read Tool Headers',
         description:
-          'Answers the headers of an enabled tool in clear text, to the token of a runtime whose user sees an agent with the tool. The ' +
-          'first read by a token in an hour is in the audit trail.',
+          'Returns the headers of an enabled tool in clear text. Requires a runtime token whose user can see an agent with the tool. The ' +
+          'first read by a token in each hour is audited.',
         params: Type.Object({ tool_id: pathId() }),
         response: responses(
           { 200: { description: 'The headers.', body: reference(RuntimeHeaders), headers: [] } },
@@ -206,7 +205,7 @@ function headersOf(ring: KeyRing, { id: toolId, sealed }: RuntimeTool): Header[]
     const bytes = { nonce: Buffer.from(nonce, 'hex'), ciphertext: Buffer.from(ciphertext, 'hex') }
     const { value } = openSecret(ring, { keyId, ...bytes, toolId, headerName: name })
     if (value !== undefined) return { key: name, value }
-    const message = `The key ring does not open the header ${name} of tool ${toolId}, which needs the key "${keyId}".`
+    const message = `The key ring cannot decrypt the header ${name} of tool ${toolId}, which needs the key "${keyId}".`
     throw new Unavailable('key_missing', message, 'not_applied')
   })
 }

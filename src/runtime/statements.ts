@@ -100,7 +100,7 @@ export async function recordReads({ db }: Database, actor: Actor, tools: readonl
   try {
     if (ids.length > 0) await insert.execute(db)
   } catch (cause) {
-    const message = `This read of headers cannot be recorded, so it is not answered. ${TRY_AGAIN}`
+    const message = `This read of headers cannot be recorded, so it is refused. ${TRY_AGAIN}`
     throw new Unavailable('not_recorded', message, 'not_applied', { cause })
   }
 }

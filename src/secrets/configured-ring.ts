@@ -27,13 +27,13 @@ export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
     const reason = error.message.split(', ', 1)[0] // without the path, which may be the key itself if it was set by mistake
     throw new KeyRingMissing(
       secrets.keysFile === undefined
-        ? `the key file ${keyFileIn(database.dataDir)} cannot be read or made (${reason}): set DATA_DIR to a folder that this user can write`
-        : `SECRET_KEYS_FILE: the file cannot be read (${reason}). It holds one id:base64 a line; a new one is made by: agentctl keys generate`,
+        ? `the key file ${keyFileIn(database.dataDir)} cannot be read or created (${reason}): set DATA_DIR to a folder that this user can write`
+        : `SECRET_KEYS_FILE: the file cannot be read (${reason}). It contains one id:base64 per line; create one with: agentctl keys generate`,
     )
   }
   throw new KeyRingMissing(
     'an external database needs a key ring for the secrets of tools: set SECRET_KEYS or SECRET_KEYS_FILE. ' +
-      'A new key is made by: agentctl keys generate',
+      'Create a key with: agentctl keys generate',
   )
 }
 

@@ -39,7 +39,7 @@ export function parseKeyRing(text: string): KeyRing {
   })
   const [currentId] = keys.keys()
   if (faults.length > 0 || currentId === undefined)
-    throw new InvalidKeyRing(faults.length > 0 ? faults : ['it holds no key'])
+    throw new InvalidKeyRing(faults.length > 0 ? faults : ['it contains no key'])
   return { currentId, keys }
 }
 

@@ -16,7 +16,7 @@ export async function unusableKeys(db: Kysely<Tables>, ring: KeyRing): Promise<s
   const wrong = unopened.find(({ keyId }) => keyId === ring.currentId)
   if (wrong === undefined) return unopened.map(({ keyId }) => keyId)
   throw new KeyRingMissing(
-    `the key "${wrong.keyId}" does not open the header ${wrong.headerName} of tool ${wrong.toolId}: set SECRET_KEYS (or ` +
+    `the key "${wrong.keyId}" cannot decrypt the header ${wrong.headerName} of tool ${wrong.toolId}: set SECRET_KEYS (or ` +
       'SECRET_KEYS_FILE) to the key ring that encrypted the stored secrets; agentctl keys status checks each of them',
   )
 }

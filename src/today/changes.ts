@@ -119,7 +119,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     const sent = ['if-match', 'if-none-match', 'idempotency-key'].filter(name => headers[name] !== undefined)
     if (sent.length > 0) throw new InvalidRequest(sent.map(name => fault('extra_forbidden', ['header', name])))
     if (basis.preconditionRequired || basis.caller.token.requiresIfMatch)
-      throw new Refused('PRECONDITION_REQUIRED', 'If-Match is demanded, but not taken here: use agentctl apply.')
+      throw new Refused('PRECONDITION_REQUIRED', 'If-Match is required, but not supported here: use agentctl apply.')
     if (!ids.every(isInt4)) throw new ResourceNotFound(kind)
     const changing: VersionedResource<T> = {
       ...resource,

@@ -26,7 +26,7 @@ const RECORDS_MAX = 1_000
 type Asked = Partial<Record<'editable' | 'custom', boolean>>
 
 const AdminQuery = Type.Object({ get_editable: queryFlag('true'), include_deleted: queryFlag('ignored') })
-const DELETED_LEFT_OUT = 'include_deleted is ignored: deleted agents are in no list'
+const DELETED_LEFT_OUT = 'include_deleted is ignored: no list has deleted agents'
 
 const LISTS = [
   { path: '/persona', resource: 'persona', asked: {} },

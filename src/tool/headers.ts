@@ -19,7 +19,7 @@ export type Header = Static<typeof Header>
 export const Header = Type.Object(
   {
     key: text({ maxLength: NAME_CHARACTERS_MAX, description: 'A token of RFC 9110.' }),
-    value: text({ description: `At most ${VALUE_BYTES_MAX} bytes of Latin-1 without controls but tab; or a mask.` }),
+    value: text({ description: `At most ${VALUE_BYTES_MAX} bytes of Latin-1 and tabs, without controls; or a mask.` }),
   },
   { $id: 'Header' },
 )

@@ -20,11 +20,11 @@ export function registerReadTool(app: FastifyInstance, options: OperationOptions
       record: ToolRecord,
       summary: 'Read Tool',
       description:
-        'Answers a tool. Header values are masks for callers who may manage it, else `null`. Its `ETag` is what an update ' +
-        'takes as `If-Match`. With `version` the tool as it was. With `view=functions` the functions that a ' +
-        'model is given, each with the way its arguments are sent; `faults` where the stored definition is no longer accepted.',
+        'Returns a tool. Header values are masks for callers who may manage it, otherwise `null`. An update takes its `ETag` ' +
+        'as `If-Match`. `version` returns the tool as it was. `view=functions` returns the functions that a ' +
+        'model gets and how their arguments are sent, or `faults` if the stored definition is no longer accepted.',
       query: {
-        view: queryChoice(['functions'], '`functions`: the functions that a model is given, instead of the record.'),
+        view: queryChoice(['functions'], '`functions`: the functions that a model gets, instead of the record.'),
       },
       async view({ query, caller, raw }, state) {
         const { view, ...others } = query as { view?: 'functions' }
@@ -39,7 +39,7 @@ export function registerReadTool(app: FastifyInstance, options: OperationOptions
 
 const PRESENT_ONLY = {
   loc: ['query', 'view'],
-  msg: 'view=functions shows the functions of now: leave version out',
+  msg: 'view=functions shows the current functions: omit version',
   type: 'view_conflict',
 }
 

@@ -25,7 +25,7 @@ export const CustomToolUpdate = Type.Object(
   },
   {
     $id: 'CustomToolUpdate',
-    description: 'Absent and `null` fields stay as they are, except `oauth_config_id: null`.',
+    description: 'Absent and `null` fields are kept, except `oauth_config_id: null`.',
   },
 )
 
@@ -94,15 +94,15 @@ export const ToolFunction = Type.Object(
     method: text(),
     path: text(),
     address: optional(
-      text({ description: 'Of a stored tool: where calls go, the server and the path with its placeholders.' }),
+      text({ description: 'For a stored tool: the address of its calls, with the placeholders of the path.' }),
     ),
     arguments: list(
       Type.Object({
         argument: text(),
         in: Type.String({ enum: ['path', 'query', 'header', 'cookie', 'querystring', 'body'] }),
-        name: optional(text({ description: 'The name on the wire.' })),
+        name: optional(text({ description: 'The original name of the parameter.' })),
         media_type: optional(text()),
-        style: optional(text({ description: 'Absent for the default of OpenAPI; so is `explode`.' })),
+        style: optional(text({ description: 'Like `explode`, absent if it is the default of OpenAPI.' })),
         explode: optional(Type.Boolean()),
         allow_reserved: optional(Type.Boolean()),
         encoding: optional(
@@ -116,7 +116,7 @@ export const ToolFunction = Type.Object(
             }),
             {
               description:
-                'How the fields of a form are sent, by their names on the wire, where it is not the default of OpenAPI (style `form`, exploded).',
+                'The encodings of form fields, by original name, that differ from the default of OpenAPI (style `form`, exploded).',
             },
           ),
         ),
@@ -124,7 +124,7 @@ export const ToolFunction = Type.Object(
     ),
     wire_names: optional(
       Type.Record(Type.String(), Type.String(), {
-        description: 'Names on the wire of properties inside arguments, where they differ from those in `parameters`.',
+        description: 'Original names of properties within arguments, if they differ from those in `parameters`.',
       }),
     ),
   },
@@ -152,7 +152,7 @@ export const ToolRecord = Type.Object(
 
 const DefinitionCompletion = Type.Object(
   {
-    definition: freeForm({ description: 'The definition with the edits applied. The methods are its methods.' }),
+    definition: freeForm({ description: 'The definition with the edits applied. `methods` belongs to it.' }),
     edits: list(
       Type.Object({
         op: Type.String({ enum: ['add', 'replace'] }),
@@ -164,14 +164,14 @@ const DefinitionCompletion = Type.Object(
       }),
     ),
   },
-  { description: 'With `complete=true`: the definition with what it lacked. Nothing is stored.' },
+  { description: 'With `complete=true`: the completed definition. Nothing is stored.' },
 )
 
 export const ValidateToolRefusal = Type.Object(
   { ...HTTPValidationError.properties, completed: optional(DefinitionCompletion) },
   {
     $id: 'ValidateToolRefusal',
-    description: 'With `complete=true`, `completed` has the definition in which the faults are.',
+    description: 'With `complete=true`, the faults refer to the definition in `completed`.',
   },
 )
 
@@ -201,7 +201,7 @@ export const ValidateToolResponse = Type.Object(
                 description: '`changed` is any other difference.',
               }),
               operation: text({
-                description: 'The operationId; empty for the document as a whole.',
+                description: 'The operationId; empty for the whole document.',
               }),
               argument: optional(text({ description: 'The argument, or a property of it.' })),
               from: optional(text({ description: 'The type or address before.' })),
@@ -217,14 +217,13 @@ export const ValidateToolResponse = Type.Object(
             }),
           ),
           agents: Type.Object({
-            ids: list(identifier(), { description: 'Agents that use the tool and that the caller may see.' }),
+            ids: list(identifier(), { description: 'Agents that use the tool and that the caller can see.' }),
             others: Type.Integer({
-              description:
-                'How many more agents use it. Of a tool on more than 10,000 agents, only 10,000 are counted.',
+              description: 'The number of other agents that use it. At most 10,000 agents are counted.',
             }),
           }),
         },
-        { description: 'With `tool_id`: what storing the definition in that tool would change.' },
+        { description: 'With `tool_id`: the effect of storing the definition in that tool.' },
       ),
     ),
   },

@@ -67,8 +67,8 @@ export async function requireUnused(db: Kysely<Tables>, id: number, caller: Call
   if (seen.length + others === 0) return
   const named = seen.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => ({ id, name }))
   const extra = { agents: named, others: seen.length + others - named.length }
-  const users = `${extra.agents.length} that you see, and ${extra.others} that you do not`
-  throw new Refused('TOOL_IN_USE', `Agents use this tool: ${users}. Take it off them before you delete it.`, { extra })
+  const users = `${extra.agents.length} that you can see, and ${extra.others} that you cannot`
+  throw new Refused('TOOL_IN_USE', `Agents use this tool: ${users}. Detach it before you delete it.`, { extra })
 }
 
 /** The stored definition of a tool as a task's input; undefined if it has none. `text` throws `Unavailable` if it was pruned meanwhile. */

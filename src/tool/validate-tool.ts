@@ -17,9 +17,9 @@ import type { ValidationQuery } from './worker/tasks.js'
 import { BODY_BOUNDS, type ToolOptions } from './write-tool.js'
 
 const PURPOSE =
-  'Says which methods a definition gives a model, or every reason why it gives none. Nothing is stored. ' +
-  '`report=full` adds `warnings`, `tool_id` what storing the definition in that tool would break, ' +
-  '`complete=true` what the definition lacks: a server, ids, summaries, placeholders; Swagger 2.0 is converted.'
+  'Returns the methods that a model gets from a definition, or all faults. Nothing is stored. ' +
+  '`report=full` adds `warnings`, and `tool_id` the effect of storing the definition in that tool. ' +
+  '`complete=true` adds missing parts: a server, ids, summaries, path parameters. It also converts Swagger 2.0.'
 
 const METHODS = {
   description: 'The methods of the definition.',
@@ -34,7 +34,7 @@ export const Server = Type.Optional(
     {
       type: 'string',
       format: 'uri',
-      description: 'With `complete=true`: the server of a definition that names none, or only a path.',
+      description: 'With `complete=true`: the server for a definition that has none, or only a path.',
     },
     parseServer,
   ),
@@ -53,15 +53,15 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
         querystring: Type.Object({
           report: queryChoice(['full'], '`full` adds `warnings` to the answer.'),
           tool_id: queryId(
-            'Adds `impact`: what storing this definition in the tool would change, and for which agents.',
+            'Adds `impact`: the changes if this definition is stored in the tool, and the affected agents.',
           ),
           view: queryChoice(
             ['functions'],
-            'Adds `functions`: what a model is given, with the way of each argument on the wire.',
+            'Adds `functions`: the functions that a model gets, and how each argument is sent.',
           ),
           complete: queryFlag(
-            '`true` adds `completed`: the definition with what it lacked, and each edit. Swagger 2.0 is converted. ' +
-              'Methods, warnings, impact and the places of faults are those of the completed definition.',
+            '`true` adds `completed`: the completed definition and each edit. Swagger 2.0 is converted. ' +
+              'Methods, warnings, impact and places of faults refer to the completed definition.',
           ),
           server: Server,
         }),

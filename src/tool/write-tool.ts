@@ -36,8 +36,8 @@ const { nestingLevels, values, operations, parametersPerOperation, referenceHops
 export const BODY_BOUNDS = bodyBounds(
   TOOL_BODY_BYTES_MAX,
   JSON_BOUNDS.tool.depthMax,
-  `A definition itself nests at most ${nestingLevels} deep and holds at most ${values} values, ${operations} operations, ` +
-    `${parametersPerOperation} parameters an operation and ${referenceHops} references in a chain.`,
+  `A definition has at most ${nestingLevels} levels, ${values} values, ${operations} operations, ` +
+    `${parametersPerOperation} parameters per operation and ${referenceHops} references in a chain.`,
 )
 
 export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): void {
@@ -50,9 +50,9 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
     operationId: 'update_custom_tool',
     summary: 'Update Custom Tool',
     description:
-      'Changes a custom tool. Every field is optional; what is absent or `null` stays as it is, except ' +
-      '`oauth_config_id: null`, which clears the link. A definition is checked as by validation. Header ' +
-      'values are answered as masks, and a mask sent back keeps the stored value. The body `{}` with ' +
+      'Changes a custom tool. Every field is optional; absent and `null` fields are kept, except ' +
+      '`oauth_config_id: null`, which clears the link. A definition is checked as in validation. Header ' +
+      'values are returned as masks, and sending a mask keeps the stored value. The body `{}` with ' +
       `\`dry_run=true\` reads without changing. ${BODY_BOUNDS}`,
     record: ToolSnapshot,
     body: CustomToolUpdate,
@@ -83,8 +83,8 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
     operationId: 'create_custom_tool',
     summary: 'Create Custom Tool',
     description:
-      'Creates a custom tool that the caller owns. The definition is checked as by validation. Header values are answered as masks. ' +
-      `With an \`Idempotency-Key\` a repetition creates no second one. ${BODY_BOUNDS}`,
+      'Creates a custom tool that the caller owns. The definition is checked as in validation. Header values are returned as masks. ' +
+      `With an \`Idempotency-Key\`, a repetition creates no second tool. ${BODY_BOUNDS}`,
     record: ToolSnapshot,
     body: CustomToolCreate,
     bodyLimit: TOOL_BODY_BYTES_MAX,
@@ -109,9 +109,9 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
     operationId: 'restore_custom_tool',
     summary: 'Restore Custom Tool',
     description:
-      'Makes a new version of a custom tool with the content of an earlier one, with the rights of an update. The definition comes ' +
-      'back text for text, and is not checked again. Header values are not restored: they stay as they are now, with a `Warning` ' +
-      'where they differed. A deleted tool is gone with its secrets.',
+      'Creates a new version of a custom tool with the content of an earlier one. The rights of an update apply. The definition is ' +
+      'restored unchanged and not checked again. Header values are not restored; a `Warning` reports ' +
+      'differences. A deleted tool cannot be restored.',
     record: ToolSnapshot,
     ask: ({ body, caller }) => ({
       ring: options.ring,
@@ -150,8 +150,8 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
     operationId: 'delete_custom_tool',
     summary: 'Delete Custom Tool',
     description:
-      'Removes a custom tool that no agent uses, with the sealed secrets of its headers: a dry run warns which headers these are. ' +
-      'While agents use it, 409 names those that the caller sees and counts the others. It takes the right to update the tool.',
+      'Removes a custom tool that no agent uses, with the secrets in its headers; the warnings of a dry run list these headers. ' +
+      'If agents use it, 409 names those that the caller can see and counts the others. Requires the right to update the tool.',
     record: ToolSnapshot,
     ask(_, { dryRun }) {
       const detached = new Set<number>()
@@ -160,7 +160,7 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
         ...{ release, detaches, detached },
         warnings: ({ decision, overwritten }) => [
           ...(dryRun ? (decision?.notes ?? []) : []),
-          ...(detached.size > 0 ? [`it ${verb} taken off the agents ${[...detached].join(', ')}`] : []),
+          ...(detached.size > 0 ? [`it ${verb} detached from the agents ${[...detached].join(', ')}`] : []),
           ...overwritten.map(overwriteWarning),
         ],
       }

@@ -100,12 +100,12 @@ export async function readPast(
     throw new VersionGone('deleted', `The ${name} of that time was deleted; another one has its id now.`)
   // Every resource has a name. If it is empty, the tool had been removed by then and was created again later.
   if (values.deleted === true || values.name === '')
-    throw new Refused('VERSION_NOT_FOUND', `There was no ${name} then: it had been deleted, and came back later.`)
+    throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted; it was restored later.`)
   // Read after the values, to detect values that were pruned meanwhile.
   const pruned = since.where('a.difference', 'is', null).select(({ fn }) => fn.max('a.version_after').as('to'))
   const { to } = await pruned.executeTakeFirstOrThrow()
   if (to === null) return values
-  const message = `Of ${name} the contents before version ${to} are no longer kept (HISTORY_VERSIONS_MAX).`
+  const message = `The contents of ${name} before version ${to} are no longer kept (HISTORY_VERSIONS_MAX).`
   throw new VersionGone('pruned', message)
 }
 

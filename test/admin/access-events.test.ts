@@ -75,7 +75,7 @@ t.test('refused and repeated commands leave no event', async t => {
   for (const line of ['user create alice@example.com', 'token revoke 999999'])
     t.equal((await agentctlOf({ url, args: line.split(' ') })).status, 1)
   const again = await agentctl('user', 'deactivate', 'nora@example.com')
-  t.equal(again, 'nothing changed: nora@example.com is inactive already\n')
+  t.equal(again, 'nothing changed: nora@example.com is already inactive\n')
   await agentctl('apply', path)
   t.equal((await listed()).length, before)
 })

@@ -43,7 +43,7 @@ t.test('a variable is read only under the prefix AGENTS_', async t => {
   t.same(await found('AGENTS_KEY'), [])
   for (const name of ['AGENTS_EMPTY', 'AGENTS_NONE'])
     t.same(await found(name), [`variable_missing: ${name} must be set in the environment and not be empty`])
-  t.same(await found('SECRET_KEYS'), ['variable_missing: SECRET_KEYS is not read: a variable begins with AGENTS_'])
+  t.same(await found('SECRET_KEYS'), ['variable_missing: SECRET_KEYS cannot be used: variables begin with AGENTS_'])
 })
 
 t.test('an email of a document is one that agentctl user create takes', async t => {
@@ -112,15 +112,19 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
   await query`insert into oauth_config (name, owner_id) select 'CRM login', id from user_account where email = ${bob}`
   const oauth = /has this name: give that id to mean it, or its owner/
   const refused: [document: object, loc: (string | number)[], said: RegExp][] = [
-    [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], /^callers can rename agents: give the owner/],
-    [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], /give the owner/],
-    [{ tools: [{ name: 'crm' }] }, ['tools', 0, 'owner'], /^callers can rename tools: give the owner/],
+    [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], /^callers can rename agents: give an id/],
+    [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], /give an id, or the owner/],
+    [{ tools: [{ name: 'crm' }] }, ['tools', 0, 'owner'], /^callers can rename tools: give an id/],
     [{ agents: [{ id: 1, tools: ['crm'] }] }, ['agents', 0, 'tools', 0], /tool "crm" not found in this document/],
     [{ oauth_configs: [{ name: 'CRM login', owner: admin }] }, ['oauth_configs', 0, 'name'], oauth],
     [{ oauth_configs: [{ name: 'CRM login' }] }, ['oauth_configs', 0, 'name'], oauth],
     [{ labels: [{ id: 77, name: 'alpha' }] }, ['labels', 0, 'name'], /label 1 has this name: give that id/],
-    [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1], /another entry means the same row/],
-    [{ agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] }, ['agents', 1], /another entry means the same/],
+    [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1], /another entry refers to the same row/],
+    [
+      { agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] },
+      ['agents', 1],
+      /another entry refers to the same/,
+    ],
   ]
   for (const [document, loc, msg] of refused)
     t.match(await faultsOf(document), [{ loc, msg }], JSON.stringify(document))

@@ -53,7 +53,8 @@ t.test('200 requests wait without a connection or a place, and the next change a
     waiting.push(changed(await newToken(), after))
     await call('GET', '/me', { token: service.token }) // after those before it: few are at work
   }
-  const isFull = async () => /^200 requests wait for changes/.test((await wait(another, after, 1)).json().detail)
+  const isFull = async () =>
+    /^At most 200 requests can wait for changes/.test((await wait(another, after, 1)).json().detail)
   await eventually(isFull)
   const second = await wait(token, after)
   t.strictSame(

@@ -61,7 +61,7 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
   for (const [line, reason] of [
     ['nothing', 'unknown command'],
     ['agnet list', 'Did you mean agent?'],
-    ['audit', 'name one of its commands'],
+    ['audit', 'give one of its commands'],
     ['token creat', 'Did you mean create?'],
     ['user list --jsn', 'Did you mean --json?'],
     ['user deactivate', 'EMAIL'],
@@ -73,17 +73,17 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
     ['token create --for a@b --scope all', 'Allowed choices are basic'],
     ['token create --for alice@example.com --agent Full', 'It must be a whole number'],
     ['token create --for alice@example.com --tool Full', 'It must be a whole number'],
-    ['help nothing', 'name one of its commands'],
+    ['help nothing', 'give one of its commands'],
     ['validate x --server https://a', '--server requires --complete'],
     ['validate x --complete --server a', 'the address of --server '],
-    ['apply x.yaml --prune', 'see which with --plan, then give --yes'],
+    ['apply x.yaml --prune', 'check with --plan, then give --yes'],
     ['apply x.yaml --yes', '--yes requires --prune'],
     ['audit list --kind x', 'Allowed choices are'],
     ['apply x.yaml --plann', 'Did you mean --plan?'],
     [`user create ${'a'.repeat(400)}@example.com`, 'not an email: '],
     ['user create alice\u001b@example.com', 'not an email: '],
     ['init nobody', 'not an email: '],
-    ['user erase bob@example.com', 'give --yes to erase, or --plan'],
+    ['user erase bob@example.com', 'repeat with --yes to erase, or with --plan'],
   ] as const) {
     const { status, stdout, stderr } = await agentctl(line)
     t.equal(status, 64, `${line}: ${stderr}`)

@@ -68,7 +68,7 @@ t.test('every fault is reported at once, what is not supported by its name', asy
     /^target_session_attrs must be any, primary/,
     /^the parameter foo is not supported; these are: host, port/,
   ])
-  t.match(faults('postgresql://a,b/db'), [/^host must name one address/])
+  t.match(faults('postgresql://a,b/db'), [/^host must be one address/])
   t.match(faults('postgresql:///db'), [/^it names no host/])
   for (const text of ['mysql://a/b', 'postgresql://a:1,b:2/db', 'host=a dbname=b', '']) {
     t.match(faults(text), [/^it is not a URL like postgresql:/], text)

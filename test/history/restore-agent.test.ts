@@ -146,7 +146,7 @@ t.test('200 of a deleted agent for its owner and administrators, with all that i
     for (const other of [bob, await world.token('carol@example.com')])
       t.match((await restore(id, 2, other)).json(), { error_code: 'PERSONA_NOT_FOUND' })
     const error_code = 'VERSION_NOT_FOUND'
-    const detail = `In version 3 agent ${id} was deleted: name an earlier one.`
+    const detail = `Agent ${id} was deleted in version 3: choose an earlier one.`
     t.match((await restore(id, 3, token)).json(), { error_code, detail })
     const stale = await restore(id, 2, token, { 'if-match': `"persona-${id}-2"` })
     t.match(stale.json(), { reason: 'changed', applied_etag: null })
@@ -157,7 +157,7 @@ t.test('200 of a deleted agent for its owner and administrators, with all that i
     t.match((await auditRows(db, 'persona', id)).at(-1)?.difference, { deleted: { from: true, to: false } })
     const actions = (await get(`${path}/history`, alice)).json().map(({ action }: { action: string }) => action)
     t.same(actions, ['restored', 'deleted', 'updated', 'created'])
-    t.match((await restore(id, 3)).json(), { error_code, detail: /had been deleted/ })
+    t.match((await restore(id, 3)).json(), { error_code, detail: /was deleted; it was restored/ })
   }
 })
 

@@ -32,7 +32,7 @@ t.test('every fault is named at once, by place and id', async t => {
 })
 
 t.test('an empty ring is refused, and base64 that Buffer would read leniently', async t => {
-  for (const text of ['', '  \n', '# nothing here', ',,,']) t.strictSame(faultsOf(text), ['it holds no key'])
+  for (const text of ['', '  \n', '# nothing here', ',,,']) t.strictSame(faultsOf(text), ['it contains no key'])
   const key = randomBytes(32)
   const base64 = key.toString('base64')
   const texts = [key.toString('base64url'), base64.replace('=', ''), `${base64}=`, key.toString('hex').slice(0, 43)]

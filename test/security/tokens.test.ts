@@ -155,7 +155,7 @@ t.test('a token that is bound to an agent sees the tools that are on it and no o
   }
   t.match((await patch(admin, { tool_ids: [10] })).json().tools, [{ custom_headers: [{ key: 'X-Own' }] }])
   const past = await get(`/persona/1?version=${/-(\d+)"$/.exec(was)?.[1]}`)
-  t.match(past, { statusCode: 200, headers: { warning: /left out, deleted since or not visible to you: tool 11"/ } })
+  t.match(past, { statusCode: 200, headers: { warning: /omitted, because deleted or not visible to you: tool 11"/ } })
   t.notMatch(past.body, /of another tool|X-Other|cur_tool/)
   t.match(past.json().tools, [{ id: 10 }])
   t.equal((await patch(both, { tool_ids: [10, 12] })).statusCode, 200, 'what it is bound to it attaches')

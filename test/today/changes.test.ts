@@ -153,7 +153,7 @@ t.test('whole lists: what the caller may edit, and nothing that was deleted', as
   t.strictSame(await has('?get_editable=false', bob), [false, true, false])
   t.strictSame(await has('?include_deleted=true'), [true, false, false])
   const ignored = await call('GET', '/api/admin/persona?include_deleted=true', { token: admin })
-  t.match(warningsOf(ignored), ['include_deleted is ignored: deleted agents are in no list'])
+  t.match(warningsOf(ignored), ['include_deleted is ignored: no list has deleted agents'])
   const refused = await call('GET', '/api/admin/persona?page_num=1', { token: alice })
   t.equal(refused.statusCode, 422)
 })
@@ -201,8 +201,8 @@ t.test('204: each agent of the caller loses the tool by a version of its own; at
   const deleted = await remove(id)
   t.equal(deleted.statusCode, 204, deleted.body)
   const lost = 'its secrets are lost: x-key'
-  t.strictSame(warningsOf(dry), [lost, `it would be taken off the agents ${agents.join(', ')}`])
-  t.match(warningsOf(deleted), [`it was taken off the agents ${agents.join(', ')}`])
+  t.strictSame(warningsOf(dry), [lost, `it would be detached from the agents ${agents.join(', ')}`])
+  t.match(warningsOf(deleted), [`it was detached from the agents ${agents.join(', ')}`])
   for (const agent of agents) {
     const read = await call('GET', `/api/persona/${agent}`, { token: maker })
     t.match(read.json(), { tools: [] })

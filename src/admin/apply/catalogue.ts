@@ -130,7 +130,7 @@ export class Catalogue {
   resolve(section: SectionName, given: unknown, loc: Loc): Id | null {
     const [id, ...others] = this.#meant(section, given)
     const reference = `${TABLES[section].noun} ${JSON.stringify(given)}`
-    if (others.length > 0) return this.fault(loc, `${reference} is the name of several: give the id`, 'ambiguous')
+    if (others.length > 0) return this.fault(loc, `${reference} matches several: give the id`, 'ambiguous')
     if (id !== undefined) return id
     const byName = section === 'tools' && typeof given === 'string' // only tools are referenced by names that callers can change
     return this.fault(loc, `${reference} not found${byName ? ' in this document: give its id' : ''}`, 'not_found')
@@ -177,7 +177,7 @@ export class Catalogue {
     const known = new Set<unknown>()
     for (const { id, entry, name, loc } of matched) {
       const key = entry.id ?? JSON.stringify([folded(section, name), entry.owner])
-      if (known.has(id) || known.has(key)) this.fault(loc, 'another entry means the same row', 'duplicate')
+      if (known.has(id) || known.has(key)) this.fault(loc, 'another entry refers to the same row', 'duplicate')
       known.add(id).add(key)
     }
     const unnamed = rows.filter(({ id }) => !known.has(id))
@@ -192,7 +192,7 @@ export class Catalogue {
   #owned(section: SectionName, { owner }: Matched['entry'], loc: Loc, namesakes: readonly Row[]): Row | undefined {
     const { noun, renamable } = TABLES[section]
     if (renamable && (owner ?? null) === null) {
-      const msg = `callers can rename ${noun}s: give the owner, whose ${noun}s are found by name, or an id`
+      const msg = `callers can rename ${noun}s: give an id, or the owner to find it by name`
       this.fault([...loc, 'owner'], msg, 'missing')
     }
     const id = (owner ?? null) === null ? null : this.#meant('users', owner)[0]

@@ -124,7 +124,7 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
       .filter(([field, to]) => !isDeepStrictEqual(before[field], to))
       .map(([field, to]) => ({ field, from: before[field], to }))
     if (section === 'users' && fields.length > 0 && isErased({ id: String(id), email: String(before.email) })) {
-      catalogue.fault(loc, 'this account was erased and stays as it is', 'erased')
+      catalogue.fault(loc, 'this account was erased and cannot be changed', 'erased')
     }
     if (fields.some(({ field, to }) => field === 'email' && !isEmail(String(to)))) {
       catalogue.fault([...loc, 'email'], 'not an email', 'email_invalid')

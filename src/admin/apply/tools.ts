@@ -74,7 +74,7 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
     const { names = [] } = given.fields.definition ?? {}
     if (!match.isNew && names.length > 0) notes.push(...(await namesBeside(db, { id, name: match.name, names })))
     if (given.warnings) {
-      notes.push(`${counted(given.warnings, 'warning')} about its definition: agentctl validate names them`)
+      notes.push(`${counted(given.warnings, 'warning')} about its definition: agentctl validate lists them`)
     }
     const impact = impactOf(before, given)
     Object.assign(outcome, notes.length > 0 && { notes }, impact.length > 0 && { impact })
@@ -178,7 +178,7 @@ async function givenHeaders(
       const text = name.startsWith(PREFIX) ? env[name] : undefined
       const lack = name.startsWith(PREFIX)
         ? 'must be set in the environment and not be empty'
-        : `is not read: a variable begins with ${PREFIX}`
+        : `cannot be used: variables begin with ${PREFIX}`
       if (!text) catalogue.fault(loc, `${name} ${lack}`, 'variable_missing')
       return text || 'unknown'
     })

@@ -11,28 +11,28 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .add(audit, 'list', '--kind agent --subject 12 --since 2026-01-01', listCommand)
     .description('Lists changes of agents, tools and access, newest first.')
     .addOption(new Option('--kind <KIND>', 'only this kind').choices(LISTED_KINDS))
-    .option('--subject <ID>', 'only of this id, or concerning the person with this email')
-    .option('--since <DATE>', 'from this time on (RFC 3339, UTC without an offset)', dateTime)
+    .option('--subject <ID>', 'only changes of this id, or of the person with this email')
+    .option('--since <DATE>', 'at or after this time (RFC 3339; UTC if it has no offset)', dateTime)
     .option('--until <DATE>', 'before this time', dateTime)
     .option('--limit <COUNT>', 'the newest COUNT', wholeNumber, 100)
   line
     .add(audit, 'verify', '', verifyCommand)
     .description(
       'Recomputes the audit trail of agents and tools.\n' +
-        'Exit status 3 when rows were changed by hand; ops/audit.md says what each finding means.',
+        'Exit status 3 if rows were changed by hand; ops/audit.md explains each finding.',
     )
   const changes = program.command('changes').description('The feed of changes.')
   line
     .add(changes, 'reset', '', resetCommand)
     .description(
-      'Begins the feed of changes anew: each reader has to read everything again.\n' +
-        'For a backup that was restored in place of its own database; ops/backup.md says when.',
+      'Resets the feed of changes: each reader must read everything again.\n' +
+        'Needed after a backup replaced its own database; see ops/backup.md.',
     )
 }
 
 async function resetCommand(call: CommandLine): Promise<undefined> {
   await resetFeed(await call.db())
-  return call.answer({ reset: true }, 'the feed of changes begins anew')
+  return call.answer({ reset: true }, 'the feed of changes was reset')
 }
 
 async function listCommand(

@@ -9,22 +9,22 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
   line
     .add(keys, 'generate', '', generateCommand)
     .description(
-      'Makes a key for the key ring.\n' +
+      'Creates a key for the key ring.\n' +
         'Put a new key before the old ones (SECRET_KEYS or SECRET_KEYS_FILE), restart the service, run agentctl keys rotate, ' +
         'and remove the old keys when agentctl keys status shows that they are unused.',
     )
   line
     .add(keys, 'status', '', statusCommand)
     .description(
-      'Counts the stored secrets by key, and opens every one of them.\n' +
-        'Exit status 3 when a key is missing, or a value is damaged or was moved.',
+      'Counts the stored secrets by key, and decrypts each of them.\n' +
+        'Exit status 3 if a key is missing, or a value is damaged or was moved.',
     )
   line
     .add(keys, 'rotate', '', rotateCommand)
     .description(
-      "Encrypts all stored secrets anew with the ring's first key.\n" +
-        'The service may run meanwhile. May be interrupted and started again. ' +
-        'Exit status 3 when secrets were left because their key does not open them.',
+      "Encrypts all stored secrets again, with the ring's first key.\n" +
+        'The service can run meanwhile, and the command can be interrupted and repeated. ' +
+        'Exit status 3 if secrets were skipped because they cannot be decrypted.',
     )
 }
 
@@ -45,7 +45,7 @@ async function statusCommand(call: CommandLine): Promise<number> {
     call.printTable([['KEY', 'STATE', 'VALUES'], ...rows])
     call.printTable(findings.map(({ place, key, problem }) => [problem, place, `key ${key}`]))
     if (findings.length > 0)
-      call.print('put the right keys into the ring; a secret whose key is lost has to be sent anew')
+      call.print('put the right keys into the ring; a secret whose key is lost must be sent again')
     call.print(`${counted(values, 'value')}, ${counted(findings.length, 'finding')}`)
   })
   return findings.length > 0 ? EXIT.findings : EXIT.ok
@@ -56,9 +56,9 @@ async function rotateCommand(call: CommandLine): Promise<number> {
   const rotation = await rotateKeys(await call.db(), ring, call.actor)
   const { values, tools, left_tools: left } = rotation
   call.answer(rotation, () => {
-    call.print(`${counted(values, 'value')} of ${counted(tools, 'tool')} sealed by ${ring.currentId}`)
+    call.print(`${counted(values, 'value')} of ${counted(tools, 'tool')} encrypted with ${ring.currentId}`)
     if (left.length > 0)
-      call.print(`left, as a value does not open (see agentctl keys status): tools ${left.join(', ')}`)
+      call.print(`skipped, because a value cannot be decrypted (see agentctl keys status): tools ${left.join(', ')}`)
   })
   return left.length > 0 ? EXIT.findings : EXIT.ok
 }

@@ -15,20 +15,20 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
   line
     .add(program, 'apply <FILE>', 'organisation.yaml --plan', applyCommand)
     .description(
-      'Brings the database to what an organisation document says.\n' +
-        'FILE is YAML or JSON; - is standard input. Rows are found by id, or by name and owner; what an entry does not name stays as it is.\n' +
-        `A header value may be ${placeholder('AGENTS_NAME')}; no other variable is read. Without a value the stored one stays.\n` +
-        'With --prune agents are marked deleted, users deactivated, and what is still used is kept.',
+      'Changes the database to match an organisation document.\n' +
+        'FILE is YAML or JSON; - is standard input. Rows are found by id, or by name and owner. Fields that an entry omits are kept.\n' +
+        `A header value may be ${placeholder('AGENTS_NAME')}; other variables are not read. A header without a value keeps its stored one.\n` +
+        'With --prune, agents are marked as deleted, users are deactivated, and rows in use are kept.',
     )
-    .option('--prune', 'destructive: remove what the lists of the document do not name')
-    .option('--yes', 'with --prune: remove; see first what with --plan')
-    .option('--plan', 'only show what would change; exit status 2 where something would')
+    .option('--prune', 'destructive: remove rows that the lists of the document omit')
+    .option('--yes', 'confirm --prune; try it with --plan first')
+    .option('--plan', 'only show the changes; exit status 2 if there are any')
   line
     .add(program, 'export', '> organisation.yaml', exportCommand)
     .description(
       'Writes the organisation as a document that apply accepts.\n' +
-        'It has the names of headers without their secrets: applied to its own database, the stored secrets stay; ' +
-        'for another database add them.',
+        'It contains header names without their secrets. Applying it to the same database keeps the stored secrets; ' +
+        'for another database, add them.',
     )
 }
 
@@ -38,7 +38,7 @@ async function applyCommand(
   file: string,
 ): Promise<number> {
   if (yes && !prune) throw new UsageError('--yes requires --prune')
-  if (prune && !yes && !plan) throw new UsageError('--prune removes rows: see which with --plan, then give --yes')
+  if (prune && !yes && !plan) throw new UsageError('--prune removes rows: check with --plan, then give --yes')
   const source = await readGivenSource(file)
   try {
     const [ring, database, { env, actor }] = [await call.ring(), await call.database(), call]
@@ -66,7 +66,7 @@ const SIGN = { created: '+', changed: '~', unchanged: ' ', removed: '-', kept: '
 
 function printReport(call: CommandLine, report: ApplyReport): void {
   const shown = report.outcomes.filter(({ action }) => action !== 'unchanged')
-  if (shown.length > 0) call.print('+ created  ~ changed  - removed  ! kept as it is used')
+  if (shown.length > 0) call.print('+ created  ~ changed  - removed  ! kept because it is used')
   for (const outcome of shown) printOutcome(call, outcome)
   const counts = Object.entries(countOutcomes(report)).map(([action, count]) => `${count} ${action}`)
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)

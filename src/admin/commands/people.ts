@@ -10,24 +10,22 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
   const user = program.command('user').description('People and service accounts.')
   line
     .add(user, 'create <EMAIL>', 'bob@example.com --permission manage:actions', createCommand)
-    .description('Makes a user.\nGroups, and later changes of permissions, are the business of apply.')
+    .description('Creates a user.\nUse apply to change groups, and permissions later.')
     .option('--service-account', 'a service account instead of a person')
     .addOption(new Option('--permission <NAME>', 'each includes the ones before').choices(PERMISSIONS))
   line.add(user, 'list', '', listCommand).description('Lists the users.')
   line
     .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
-    .description(
-      'Shuts a user out: their tokens stop working with the next request.\napply lets them in again (active: true).',
-    )
+    .description('Deactivates a user: their tokens stop working at once.\nUse apply to reactivate them (active: true).')
   line
     .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)
     .description(
-      'Erases a person: shuts the account, clears the audit trail of them.\n' +
-        'EMAIL may be an id. What they own stays, and the audit trail still verifies.\n' +
-        'Not erased: log files, backups, request ids that clients chose, and what people wrote into agents.',
+      'Erases a person: deactivates the account, removes personal data from the audit trail.\n' +
+        'EMAIL can also be an id. Resources that they own remain, and the audit trail still verifies.\n' +
+        'Not erased: log files, backups, request ids that clients chose, and the content of agents.',
     )
-    .option('--yes', 'erase, for good')
-    .option('--plan', 'only show what would be erased; exit status 2')
+    .option('--yes', 'confirm the erasure, which is permanent')
+    .option('--plan', 'only show the data to erase; exit status 2')
 }
 
 /** Checks that documents accept the email too. Throws `UsageError`. */
@@ -46,7 +44,7 @@ async function createCommand(
   const permissions = permission ? [permission] : []
   const user = { email, kind, permissions } as const
   const id = await createUser(await call.db(), user, call.actor)
-  call.answer({ id, email, kind }, `created ${email} (${id}); a token: agentctl token create --for ${email}`)
+  call.answer({ id, email, kind }, `created ${email} (${id}); for a token: agentctl token create --for ${email}`)
 }
 
 async function listCommand(call: CommandLine): Promise<undefined> {
@@ -61,7 +59,7 @@ async function listCommand(call: CommandLine): Promise<undefined> {
 
 async function deactivateCommand(call: CommandLine, _: object, email: string): Promise<undefined> {
   const changed = await deactivateUser(await call.db(), email, call.actor)
-  const said = changed ? `${email} is inactive` : `nothing changed: ${email} is inactive already`
+  const said = changed ? `${email} is inactive` : `nothing changed: ${email} is already inactive`
   call.answer({ email, active: false, changed }, said)
 }
 
@@ -70,7 +68,7 @@ async function eraseCommand(
   { yes = false, plan = false }: { yes?: boolean; plan?: boolean },
   name: string,
 ) {
-  if (yes === plan) throw new UsageError('give --yes to erase, or --plan to see what would go')
+  if (yes === plan) throw new UsageError('repeat with --yes to erase, or with --plan to see the data')
   const erased = await eraseUser(await call.db(), name, { plan, actor: call.actor })
   if (!call.json) {
     const [would, end] = plan ? ['would be', '. This cannot be undone'] : ['was', '']

@@ -9,7 +9,7 @@ import { Refusal } from '../refusal.js'
 import { type CommandLine, wholeNumber } from './command.js'
 
 export function addAgentCommands(program: Command, line: CommandLine): void {
-  const agent = program.command('agent').description('Agents: apply and the HTTP operations change the rest of them.')
+  const agent = program.command('agent').description('Agents. Use apply or the HTTP operations for other changes.')
   line
     .add(agent, 'owner', '12 --to bob@example.com', ownerCommand)
     .argument('<ID>', '', wholeNumber)

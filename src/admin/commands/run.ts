@@ -18,11 +18,11 @@ import { addTokenCommands } from './tokens.js'
 import { addValidateCommand } from './validate.js'
 
 const AFTER = `
-The database is that of DATABASE_URL, or the embedded one in DATA_DIR that the
+The database is at DATABASE_URL, or the embedded one in DATA_DIR that the
 server made. Exit status: 0 done; 1 refused or failed; 2 --plan found something
 to do; 3 a check found faults; 64 usage; 69 database unavailable; 75 outcome
 unknown: check before you repeat; 78 settings.
-Destructive, for good: apply --prune, user erase, token revoke.
+Cannot be undone: apply --prune, user erase, token revoke.
 agentctl COMMAND --help has an example of each; agentctl --version.`
 
 /** Runs one command line. Returns an exit status of `EXIT`, and never throws. */
@@ -81,8 +81,8 @@ export function allCommands(from: Command): Command[] {
 
 const MISCONFIGURED = [InvalidConfiguration, KeyRingMissing, NotConfigured, ServerUnfit]
 const IN_DOUBT =
-  'the connection to the database was lost, and what this command changes may be stored; look before you repeat it: ' +
-  'agentctl audit list --limit 5 (revoke a new token whose secret nobody was shown)'
+  'the connection to the database was lost, and the changes may be stored; check before you repeat the command: ' +
+  'agentctl audit list --limit 5 (revoke a new token if its secret was not shown)'
 
 function explained(error: unknown, { env, connected }: CommandLine): [status: number, message: string] {
   const message = error instanceof Error ? error.message : String(error)
@@ -90,7 +90,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
     const isGroup = error.code === 'commander.help'
     return [
       EXIT.usage,
-      isGroup ? 'name one of its commands' : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
+      isGroup ? 'give one of its commands' : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
     ]
   }
   // A message of one sentence. It may quote names with newlines, which other people chose.
@@ -107,9 +107,9 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
       return [EXIT.unavailable, `the database cannot be reached: ${rootCause(error)}; ${advice}`]
     }
     case 'read_only':
-      return [EXIT.unavailable, 'the database accepts no changes at present, as while it fails over: try again']
+      return [EXIT.unavailable, 'the database accepts no changes at present, for example during a failover: try again']
     case 'constraint':
-      return [EXIT.error, `this would break the database's rule ${constraint}; nothing was changed`]
+      return [EXIT.error, `this would violate the constraint ${constraint}; nothing was changed`]
     case 'migrating':
     case 'lock_timeout':
       return [EXIT.error, 'another process holds a lock for too long; nothing was changed, try again']

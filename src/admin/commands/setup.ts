@@ -12,14 +12,14 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
   line
     .add(program, 'init <EMAIL>', 'alice@example.com', initCommand)
     .description(
-      'Makes a database ready: schema, first administrator, token.\n' +
+      'Sets up a database: schema, first administrator and token.\n' +
         'The token is shown once.\n' +
-        'Refused if an administrator exists: agentctl token create makes more tokens.',
+        'Refused if an administrator exists. Use agentctl token create for more tokens.',
     )
   line
     .add(program, 'migrate', '--plan', migrateCommand)
-    .description('Brings the schema of the database up to date.\nForward only; several processes may run it at once.')
-    .option('--plan', 'only name the migrations; exit status 2 where there are some')
+    .description('Updates the database schema.\nOnly forward; several processes can run it at once.')
+    .option('--plan', 'only list pending migrations; exit status 2 if there are any')
   line.add(program, 'status', '--json', statusCommand).description('Shows the version and the state of the schema.')
 }
 

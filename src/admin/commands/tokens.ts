@@ -10,24 +10,24 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
   const token = program.command('token').description('Access tokens.')
   line
     .add(token, 'create', '--for ci@example.com --scope manage:actions --tool 7', createCommand)
-    .description('Makes an access token and shows it once.')
+    .description('Creates an access token and shows it once.')
     .requiredOption('--for <EMAIL>', 'the user')
-    .addOption(new Option('--scope <SCOPE...>', 'narrow it to this; may be repeated').choices(PERMISSIONS))
-    .option('--agent <ID...>', 'bind it to this agent; may be repeated', wholeNumbers)
-    .option('--tool <ID...>', 'bind it to this tool; may be repeated', wholeNumbers)
-    .option('--expires <TIME>', 'how long it lives, such as 12h, 30d or never (default: 90d)', lifeS)
-    .option('--read-only', 'it stores nothing: it reads, validates and tries changes, such as for an assistant')
-    .addOption(new Option('--runtime', 'it reads agents with secrets, and stores nothing').conflicts('readOnly'))
-    .addOption(new Option('--proposals-only', 'it reads, and stores only proposals').conflicts(['readOnly', 'runtime']))
+    .addOption(new Option('--scope <SCOPE...>', 'limit it to this scope; repeatable').choices(PERMISSIONS))
+    .option('--agent <ID...>', 'bind it to this agent; repeatable', wholeNumbers)
+    .option('--tool <ID...>', 'bind it to this tool; repeatable', wholeNumbers)
+    .option('--expires <TIME>', 'lifetime, such as 12h, 30d or never (default: 90d)', lifeS)
+    .option('--read-only', 'it can read, validate and try changes, but store nothing')
+    .addOption(new Option('--runtime', 'it can read agents with secrets, but store nothing').conflicts('readOnly'))
+    .addOption(new Option('--proposals-only', 'it can read and make proposals').conflicts(['readOnly', 'runtime']))
     .option('--require-if-match', 'refuse its updates without If-Match')
   line
     .add(token, 'list', '--for ci@example.com', listCommand)
     .description('Lists tokens, without their secrets.')
-    .option('--for <EMAIL>', 'only of this user')
+    .option('--for <EMAIL>', 'only tokens of this user')
   line
     .add(token, 'revoke', '12', revokeCommand)
     .argument('<ID>', '', wholeNumber)
-    .description('Revokes a token: it stops working with the next request.')
+    .description('Revokes a token with immediate effect.')
 }
 
 interface CreateOptions {
@@ -88,7 +88,7 @@ async function listCommand(call: CommandLine, options: { for?: string }): Promis
 
 async function revokeCommand(call: CommandLine, _: object, id: number): Promise<undefined> {
   const revoked = await revokeToken(await call.db(), id, call.actor)
-  call.answer({ id, revoked }, revoked ? `revoked token ${id}` : `token ${id} was revoked before`)
+  call.answer({ id, revoked }, revoked ? `revoked token ${id}` : `token ${id} was already revoked`)
 }
 
 function wholeNumbers(text: string, before: number[] = []): number[] {

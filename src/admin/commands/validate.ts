@@ -12,11 +12,11 @@ export function addValidateCommand(program: Command, line: CommandLine): void {
     .add(program, 'validate <FILE>', 'weather.yaml --complete > weather-completed.yaml', validateCommand)
     .description(
       'Checks a tool definition as the service does.\n' +
-        'FILE is JSON or YAML; - is standard input. Needs no database. Exit status 3 when there are faults. ' +
-        'With --json also the functions that a model is given.',
+        'FILE is JSON or YAML; - is standard input. Needs no database. Exit status 3 if there are faults. ' +
+        'With --json, also prints the functions that a model gets.',
     )
-    .option('--complete', 'add what it lacks, print it, and name the edits and faults on standard error')
-    .option('--server <URL>', 'with --complete: the server of a definition that names none, or only a path')
+    .option('--complete', 'complete the definition and print it; edits and faults go to standard error')
+    .option('--server <URL>', 'with --complete: the server for a definition that has none, or only a path')
 }
 
 async function validateCommand(

@@ -19,14 +19,14 @@ export type ParsedDatabaseUrl =
 
 /** The accepted parameters. `form` matches valid values; `otherwise` completes the sentence about an invalid one. */
 const PARAMETERS: Readonly<Record<string, readonly [form: RegExp, otherwise: string] | null>> = {
-  host: [/^[^,]+$/, 'must name one address, such as that of the primary'],
+  host: [/^[^,]+$/, 'must be one address, such as that of the primary'],
   port: [/^[1-9]\d{0,4}$/, 'must be from 1 to 65535'],
   user: null,
   password: null,
   // `require` encrypts without checking the server's certificate, as in libpq.
   sslmode: [
     /^(disable|require|verify-ca|verify-full)$/,
-    'must be disable, require, verify-ca or verify-full: others may silently not encrypt',
+    'must be disable, require, verify-ca or verify-full: other values may not encrypt',
   ],
   sslrootcert: null,
   sslcert: null,

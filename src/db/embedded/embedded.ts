@@ -165,7 +165,7 @@ async function startAlone(home: Home, command: string[], deadline: number): Prom
     }
     if (other !== undefined && Date.now() > deadline) {
       throw new EmbeddedUnavailable(
-        `another process runs one on the data in ${home.path} (process id ${other}): stop it, or set DATA_DIR to another folder`,
+        `another process runs a server on the data in ${home.path} (process id ${other}): stop it, or set DATA_DIR to another folder`,
       )
     }
     await sleep(POLL_MS)
@@ -260,7 +260,7 @@ function readText(path: string): string {
 function causeIn(output: string): string {
   const lines = output.trim().split('\n')
   const isCause = (line: string) => /(FATAL|PANIC|error): /i.test(line) && !/FATAL: +the database system is /.test(line)
-  return (lines.findLast(isCause) ?? lines[0])?.replace(/^\S+ \S+ \S+ \[\d+\] /, '') || 'it wrote nothing'
+  return (lines.findLast(isCause) ?? lines[0])?.replace(/^\S+ \S+ \S+ \[\d+\] /, '') || 'it printed nothing'
 }
 
 /** Waits without delaying a shutdown; false if `signal` ended the wait. */
