@@ -14,7 +14,7 @@ interface AgentRecord extends Row {
 
 const FORM = 'name description starter_messages system_prompt tools is_public owner users groups'.split(' ').map(titled)
 
-/** An agent: what it is told, what it may call and who may use it, to be changed where it stands. */
+/** An agent's fields, editable in place: its prompts, its tools and its shares. */
 export function Agent({ id, rights }: { id: number; rights: Rights }) {
   const of = useRecord<AgentRecord>({ view: 'agents', id, rights })
   const { record, shown, typed, changed, mayEdit, isEditable } = of
@@ -79,7 +79,7 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
 
 const idsOf = <I,>(rows: { id: I }[]) => rows.map(({ id }) => id)
 
-/** The other fields, folded; those without a value are only named. */
+/** The other fields, collapsed. Fields without a value are only listed by name. */
 function Rest({ record }: { record: AgentRecord }) {
   const others = fieldsOf(record).filter(([title]) => !FORM.includes(title))
   const empty = others.filter(([, text]) => text === '').map(([title]) => title)

@@ -31,7 +31,7 @@ const [CHECK_AFTER_MS, AGAIN_AFTER_MS] = [300, 3_000]
 const [SHOWN, FILE_BYTES_MAX] = [100, 2 ** 24]
 const again = StateEffect.define<null>()
 
-/** Validates by the route that programs use. */
+/** Validates a definition with the route that programs use. */
 async function validated(query: Record<string, string>, json: string, signal?: AbortSignal) {
   const options = { text: `{"definition":${json}}`, signal, isExact: 'complete' in query }
   const answer = ask<Report>('POST', `admin/tool/custom/validate?${new URLSearchParams(query)}`, options)
@@ -53,7 +53,7 @@ interface Found {
 const isAway = (problem: unknown) => problem instanceof Refusal && problem.isAway
 const NOTHING: Found = { json: null, report: {}, findings: [] }
 
-/** What is found in a text, faults first, each in the order of its place. */
+/** The findings for a text: faults first, each kind in the order of places. */
 async function findingsIn(text: string, toolId: number | undefined, signal: AbortSignal): Promise<Found> {
   const { json, fault } = await inWorker<Read>({ text })
   if (json === undefined) {
@@ -79,17 +79,17 @@ export interface Checked {
 }
 
 interface DefinitionProps {
-  /** What it begins with. */
+  /** The initial text. */
   text: string
-  /** The tool that it is compared with. */
+  /** The tool whose stored definition it is compared with. */
   toolId?: number
-  /** False if the token may not check definitions. */
+  /** False if the token does not allow definitions to be checked. */
   isChecked: boolean
-  /** Without it the definition is only read. Called with null and a way to the text at once, and with what was found once it is checked. */
+  /** If undefined, the definition is read-only. Called with null and a function that returns the text after each edit, and with the result of each check. */
   onChange?: ((checked: Checked | null, read?: () => string) => void) | undefined
 }
 
-/** A definition in the editor: faults and warnings at their lines, repair, what a model gets, and whom a change affects. */
+/** A definition in the editor, with faults and warnings at their lines, a repair, the resulting functions, and the agents that a change affects. */
 export function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
   const [{ report, findings, problem }, setFound] = useState(NOTHING)
   const [isStale, setStale] = useState(true)
@@ -206,7 +206,7 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
   )
 }
 
-/** What `complete` would add or replace, by the parts of the definition. */
+/** The edits that `complete` would make, grouped by the parts of the definition. */
 function Repair({ text, onPut, onClose }: { text: string; onPut(text: string): void; onClose(): void }) {
   const [server, setServer] = useState('')
   const completed = useRef<Completed>()

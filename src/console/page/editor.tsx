@@ -7,27 +7,27 @@ import { classHighlighter } from '@lezer/highlight'
 import { basicSetup, minimalSetup } from 'codemirror'
 import { useEffect, useRef } from 'preact/hooks'
 
-/** Marks what else cannot be seen or turns the text around. */
+/** Other characters to mark, because they are invisible or change the direction of text. */
 const SPECIAL = /(?![\n\t])[\p{Default_Ignorable_Code_Point}\u2060-\u206f]/gu
 const nonce = document.querySelector<HTMLScriptElement>('script[nonce]')?.nonce ?? ''
 const BASE = [EditorView.cspNonce.of(nonce), highlightSpecialChars({ addSpecialChars: SPECIAL })]
-/** JSON is YAML, so one mode colours both. */
+/** JSON is a subset of YAML, so one mode highlights both. */
 export const CODE = [basicSetup, yaml(), syntaxHighlighting(classHighlighter), lintGutter()]
 const PROSE = [minimalSetup, EditorView.lineWrapping]
 
 interface EditorProps {
   label: string
-  /** What it begins with. */
+  /** The initial text. */
   text: string
-  /** Called while somebody types: at once, with a function that makes the text. */
+  /** Called on each edit, with a function that returns the text. */
   onType(read: () => string, isPasted: boolean): void
   isReadOnly?: boolean
-  /** What it is besides a text. */
+  /** The extension for code; absent for plain text. */
   code?: Extension
   onView?(view: EditorView): void
 }
 
-/** CodeMirror: a prompt, or a definition. Tab leaves it. */
+/** A CodeMirror editor for a prompt or a definition. The Tab key leaves it. */
 export function Editor({ label, text, onType, isReadOnly = false, code, onView }: EditorProps) {
   const [place, told] = [useRef<HTMLDivElement>(null), useRef(onType)]
   told.current = onType

@@ -17,7 +17,7 @@ export interface ImpactReport {
 
 const SHOWN = 100
 
-/** What a model is given of a definition. */
+/** The functions that a model gets from a definition. */
 export function Functions({ list }: { list: Function_[] }) {
   const some = `${counted(list.length, 'function')}${list.length > SHOWN ? `, the first ${SHOWN}:` : '.'}`
   const linesOf = ({ parameters: { properties = {}, required = [] } }: Function_) =>
@@ -40,7 +40,7 @@ export function Functions({ list }: { list: Function_[] }) {
   )
 }
 
-/** The agents that use a tool, by name, and what a changed definition means for them. */
+/** The agents that use a tool, and how a changed definition affects them. */
 export function Agents({ impact: { changes, agents } }: { impact: ImpactReport }) {
   const { ids, others } = agents
   const [rows = []] = useLists(ids.length > 0, ['persona']).data ?? []

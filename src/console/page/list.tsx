@@ -17,14 +17,14 @@ export const tagsOf = (row: Partial<Row>): string[] =>
 
 interface RowsProps {
   view: string
-  /** What the cells are. */
+  /** The headings of the cells. */
   heads: string[]
   rows: { id: number; name: string; tags: string[]; cells: string[] }[] | undefined
-  /** What is said instead of no rows. */
+  /** The text to show if there are no rows. */
   none: string
 }
 
-/** Things by number and name, each with a way to it. */
+/** Rows with ids and names that link to their views. */
 export function Rows({ view, heads, rows = [], none }: RowsProps) {
   if (rows.length === 0) return <Note text={none} />
   return (
@@ -50,7 +50,7 @@ export function Rows({ view, heads, rows = [], none }: RowsProps) {
   )
 }
 
-/** Agents or tools: those that the token sees, and a search in them. */
+/** The agents or tools that the token can see, with a search. */
 export function List({ view, rights }: { view: Views; rights: Rights }) {
   const [{ rows, isAll }, setRows] = useState<{ rows: Row[]; isAll: boolean }>({ rows: [], isAll: false })
   const [words, setWords] = useState('')

@@ -32,7 +32,7 @@ function SignIn({ title, onSignedIn }: { title: string; onSignedIn: (me: Me) => 
   )
 }
 
-/** Numbers alone: they become parts of requests. */
+/** Ids must be numbers, because they become parts of requests. */
 const ADDRESS = /^#\/(?:(agents|tools)(?:\/(\d+))?|new|changes|proposals(?:\/(\d+))?)$/
 
 function Main({ address, rights }: { address: string; rights: Rights }) {

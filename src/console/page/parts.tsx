@@ -3,9 +3,9 @@ import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preac
 import { Refusal, type Row, readAll, unsaved } from './service.js'
 import { type Difference, dated, differencesOf, type Run, titled, visible } from './texts.js'
 
-/* What views are made of. A text of a user passes `visible` before it is shown. */
+/* Building blocks of views. Text from users goes through `visible` before it is shown. */
 const TRIES = 10
-/** Sent to the window when an answer reports that the token is no longer valid. */
+/** The event that is sent to the window when an answer reports that the token is no longer valid. */
 export const SESSION_ENDED = 'session-ended'
 
 export interface Loaded<T> {
@@ -15,7 +15,7 @@ export interface Loaded<T> {
   again(): void
 }
 
-/** What a view loads. What fails while the service is away is tried again by itself. */
+/** Loads the data of a view. Retries automatically while the service is unavailable. */
 export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: unknown[]): Loaded<T> {
   const [state, setState] = useState<Omit<Loaded<T>, 'again'>>({})
   const [turn, setTurn] = useState({ tries: 0 })
@@ -38,11 +38,11 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
   return { ...state, again: useCallback(() => setTurn({ tries: 0 }), []) }
 }
 
-/** What lists hold, for names instead of numbers, if it is wanted. */
+/** The complete lists, if wanted, to show names in place of ids. */
 export const useLists = (isWanted: boolean, ...lists: Parameters<typeof readAll>[0][]): Loaded<Row[][]> =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted)
 
-/** An action of a button: one at a time, with what keeps it from being done. */
+/** The action of a button. Runs one at a time and keeps the problem of a failed run. */
 export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
   const isBusy = useRef(false)
@@ -60,7 +60,7 @@ export function useAction<T extends unknown[]>(work: (...given: T) => Promise<un
   return { ...state, act }
 }
 
-/** Why something cannot be done, and a way on: a refusal, a sentence, or a fault of the page itself. */
+/** Explains a failure and offers a next step. The problem is a refusal, a sentence, or an error of the page itself. */
 export function Problem({ problem, isTried, again }: Partial<Loaded<unknown>>) {
   const refusal = problem instanceof Refusal ? problem : undefined
   const isEnded = refusal?.kind === 'ended'
@@ -87,7 +87,7 @@ export function Problem({ problem, isTried, again }: Partial<Loaded<unknown>>) {
 type ButtonProps = Omit<ComponentProps<'button'>, 'onClick' | 'name'> & {
   label: string
   onClick?: (() => void) | undefined
-  /** What readers of the screen hear, where the label does not say enough. */
+  /** The label for screen readers, if the visible label is not sufficient. */
   name?: string
 }
 
@@ -100,13 +100,13 @@ export const Button = ({ label, name, ...rest }: ButtonProps) => (
 type FieldProps = Omit<ComponentProps<'input'>, 'onChange' | 'label'> & {
   label: string
   onChange?: ((value: string) => void) | undefined
-  /** More than one line. */
+  /** The number of lines, if more than one. */
   rows?: number
-  /** The label is only heard. */
+  /** True if the label is only for screen readers. */
   isBare?: boolean
 }
 
-/** A field with its label. Without `onChange` it is only read. */
+/** A field with its label. Without `onChange` it is read-only. */
 export function Field({ label, onChange, isBare, rows, ...rest }: FieldProps) {
   const onInput = ({ currentTarget }: { currentTarget: { value: string } }) => onChange?.(currentTarget.value)
   const Tag = (rows ? 'textarea' : 'input') as 'input'
@@ -133,17 +133,17 @@ export const Lines = ({ lines, id }: { lines: string[]; id?: string }) =>
   lines.length > 0 && <ul id={id}>{lines.map(text => h('li', {}, visible(text)))}</ul>
 
 interface ChipsProps<T> {
-  /** What one of them is called. */
+  /** The noun for one item. */
   noun: string
   rows: T[]
   textOf(row: T): string
   hrefOf?(row: T): string
-  /** What can be added. */
+  /** The items that can be added. */
   others?: T[]
   onChange?: ((rows: T[]) => void) | undefined
 }
 
-/** Short things in a row, as links or texts. With `onChange` they can be taken away, and others added by their names. */
+/** A row of short items, as links or texts. With `onChange`, items can be removed and others added by name. */
 export function Chips<T extends { id: unknown }>({ noun, rows, textOf, hrefOf, others = [], onChange }: ChipsProps<T>) {
   const free = others.filter(({ id }) => !rows.some(row => row.id === id))
   const add = (event: { currentTarget: HTMLSelectElement }) =>
@@ -176,16 +176,16 @@ export type Pair = Record<string, string>
 interface PairsProps {
   title: string
   noun: string
-  /** The members of each: its name, and its value. */
+  /** The properties that hold an item's name and its value. */
   members: [string, string]
   rows: Pair[]
-  /** The stored values are secret: each is left as it is, or replaced. */
+  /** The stored items, if their values are secret. Each value is kept or replaced. */
   stored?: Pair[] | null
   lines?: number
   onChange?: ((rows: Pair[]) => void) | undefined
 }
 
-/** Names with values that can be changed, added and taken away. */
+/** Names with values, which can be edited, added and removed. */
 export function Pairs({ title, noun, members: [k, v], rows, stored, lines, onChange }: PairsProps) {
   const secret = stored && { class: 'secret', placeholder: 'stored; type to replace it' }
   const rowOf = (row: Pair, i: number) => {
@@ -214,7 +214,7 @@ export function Pairs({ title, noun, members: [k, v], rows, stored, lines, onCha
 
 const AROUND = 300
 
-/** A text with what differs. What is the same and long is folded until somebody wants it; what differs is never cut. */
+/** Two texts with their differences marked. Long equal parts are collapsed, differences are always shown. */
 export function Runs({ runs }: { runs: Run[] }) {
   const [open, setOpen] = useState<number[]>([])
   return runs.map(({ as: Tag, text }, i) => {
@@ -243,7 +243,7 @@ export function Differences({ list }: { list: Difference[] }) {
 
 const showOnce = (element: HTMLDialogElement | null) => void (element?.open === false && element.showModal())
 
-/** A dialog over the page. Escape closes it, and the keyboard stays in it. */
+/** A modal dialog. Escape closes it, and the focus stays inside. */
 export const Dialog = ({ title, ...rest }: { title: string; onClose: () => void; children: ComponentChildren }) => (
   <dialog ref={showOnce} aria-label={title} onClose={rest.onClose}>
     <h2>{title}</h2>
@@ -251,14 +251,14 @@ export const Dialog = ({ title, ...rest }: { title: string; onClose: () => void;
   </dialog>
 )
 
-/** Shows what a request would change, and sends it. */
+/** Shows the effect of a request, and sends it if confirmed. */
 export function Review(props: {
   title: string
   label: string
-  /** Reads what is stored and what would be. */
+  /** Reads the stored state, and the state that the request would store. */
   look(signal: AbortSignal): Promise<{ before: object; after: object; warnings: string[] }>
   send(): Promise<unknown>
-  /** Somebody else changed the record meanwhile. */
+  /** Called if another user changed the record meanwhile. */
   onStale(): void
   onClose(): void
   children?: ComponentChildren
@@ -283,7 +283,7 @@ export function Review(props: {
   )
 }
 
-/** Leaving asks as long as something would be lost. */
+/** Asks for confirmation before leaving while there are unsaved changes. */
 export function useUnsaved(what: string, is: boolean) {
   useLayoutEffect(() => {
     if (is) unsaved.add(what)
@@ -299,7 +299,7 @@ interface ViewProps {
   children?: ComponentChildren
 }
 
-/** A view. Its title has the focus when it opens, so that readers of the screen hear where they are. */
+/** A view. Its title is focused when it opens, so that screen readers announce it. */
 export function View({ title, tags = [], state, loaded, children }: ViewProps) {
   const heading = useRef<HTMLHeadingElement>(null)
   useEffect(() => {

@@ -10,7 +10,7 @@ interface Change {
   action: string
   actor?: { email?: string; command?: string }
   fields?: string[]
-  /** Null where the contents are no longer kept. */
+  /** Null if the contents are no longer kept. */
   changes?: object[] | null
 }
 
@@ -26,15 +26,15 @@ interface HappenedProps {
   view: Views | 'proposals'
   id: number
   change: Change
-  /** Where several records are shown. */
+  /** The record's name, if several records are listed. */
   name?: string
-  /** By whom and when. */
+  /** The author and time. */
   note: string
   isCompared?: boolean
   restores: boolean
 }
 
-/** A change. It opens to its difference, where there is one, and has a way to take it back. */
+/** A change. It expands to its difference, if that is kept, and can be reverted. */
 function Happened({ view, id, change, name, note, isCompared = true, restores }: HappenedProps) {
   const [isOpen, setOpen] = useState(false)
   const [restored, setRestored] = useState(0)
@@ -80,7 +80,7 @@ function Happened({ view, id, change, name, note, isCompared = true, restores }:
 
 type VersionProps = { view: Views; id: number; version: number }
 
-/** What a version changed of the one before. */
+/** The changes of a version from the previous one. */
 function Between({ view, id, version }: VersionProps) {
   const loaded = useLoad(signal => {
     const read = (at: number) =>
@@ -97,7 +97,7 @@ function Between({ view, id, version }: VersionProps) {
   )
 }
 
-/** What restoring a version would make of what is stored, and the way to do it. */
+/** Shows the effect of restoring a version, and restores it. */
 function Restore({ view, id, version, ...rest }: VersionProps & { onStale(): void; onClose(): void }) {
   const [key] = useState(newKey)
   const [tag, setTag] = useState('')
@@ -126,7 +126,7 @@ function Restore({ view, id, version, ...rest }: VersionProps & { onStale(): voi
 
 type HistoryProps = { view: Views; id: number; isDeleted: boolean; first: Answer<Change[]>; restores: boolean }
 
-/** What happened to a record, newest first: who, when, and which fields. */
+/** The changes of a record with author, time and fields, newest first. */
 export function History({ view, id, isDeleted, first, restores }: HistoryProps) {
   const [pages, setPages] = useState([first])
   useEffect(() => setPages([first]), [first])
@@ -153,7 +153,7 @@ export function History({ view, id, isDeleted, first, restores }: HistoryProps) 
 
 const [ROWS, ROWS_MAX] = [1_000, 20_000]
 
-/** All that happened, by day and person, newest first; deletions too. */
+/** All changes including deletions, newest first, grouped by day and person. */
 export function Changes({ writes }: { writes: boolean }) {
   const [rows, setRows] = useState(ROWS)
   const lists = useLists(true, ['persona'], ['tool'], ['persona', { deleted: 'true' }]).data ?? []

@@ -24,7 +24,7 @@ interface Proposal {
 
 const conflictTags = ({ conflicts }: Proposal) => (conflicts.length > 0 ? ['conflict'] : [])
 
-/** The caller's proposals, and those that they may decide. */
+/** The caller's own proposals and those that they may decide. */
 export function Proposals() {
   const [isAll, setAll] = useState(false)
   const query = isAll ? {} : { state: 'open' }
@@ -44,7 +44,7 @@ export function Proposals() {
   )
 }
 
-/** A proposal: what it would change of what is stored now, for whom, and the decision. */
+/** A proposal: its difference from the stored state, the affected agents, and the buttons to decide. */
 export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   const [reason, setReason] = useState('')
   const loaded = useLoad(signal => ask<Proposal>('GET', `proposals/${id}`, { signal, isExact: true }))

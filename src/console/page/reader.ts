@@ -1,4 +1,4 @@
-/* The worker that reads definitions: large texts would keep the page from answering. */
+/* A worker that reads definitions, because parsing a large text would block the page. */
 import { findNodeAtLocation, type ParseError, parseTree, printParseErrorCode } from 'jsonc-parser'
 import { isNode, parseDocument, stringify } from 'yaml'
 
@@ -8,7 +8,7 @@ export interface Place {
   to: number
 }
 export interface Read {
-  /** The definition as JSON, with numbers as they are written in JSON. */
+  /** The definition as JSON. Numbers keep the form of JSON. */
   json?: string
   fault?: Place & { msg: string }
 }
@@ -60,7 +60,7 @@ function readYaml(text: string): Read {
   return json?.[0] === '{' ? { json } : { fault: { from: 0, to: 1, msg: NO_DOCUMENT } }
 }
 
-/** The text with the edits of a completion. YAML keeps its comments, unless the edits do not make the completed definition. */
+/** Applies the edits of a completion to the text. YAML keeps its comments, unless the result differs from the completed definition. */
 function edited(text: string, definition: string, edits: Edit[]): string {
   const completed = JSON.parse(definition)
   if (isJson(text)) return JSON.stringify(completed, null, 2)
@@ -68,7 +68,7 @@ function edited(text: string, definition: string, edits: Edit[]): string {
   try {
     for (const { loc, after } of edits) document.setIn(loc, document.createNode(after))
     if (JSON.stringify(document.toJS()) === JSON.stringify(completed)) return String(document)
-  } catch {} // an edit of what an alias stands for
+  } catch {} // an edit within an alias
   return stringify(completed)
 }
 

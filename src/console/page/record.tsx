@@ -22,13 +22,13 @@ interface RecordProps<T> {
   view: Views
   id: number
   rights: Rights
-  /** What a new one begins with: one that has no id. */
+  /** The initial values of a new record, which has no id. */
   fresh?: T
-  /** What somebody changed is stored or discarded. */
+  /** Called when edits were stored or discarded. */
   reset?(): unknown
 }
 
-/** A stored record with its history, and what somebody changes of it. */
+/** A stored record with its history, and the user's edits. */
 export function useRecord<T extends Row>({ view, id, rights, fresh, reset }: RecordProps<T>) {
   const [edits, setEdits] = useState<Partial<T>>({})
   const [resets, setResets] = useState(0)
@@ -43,7 +43,7 @@ export function useRecord<T extends Row>({ view, id, rights, fresh, reset }: Rec
   const loaded = useLoad(async signal => {
     if (!id && fresh)
       return { past: undefined, now: { data: fresh, etag: '', version: 0, warnings: [], next: undefined } }
-    const past = await unless(readHistory(view, id, signal), 403, 404) // only those who may change it read it
+    const past = await unless(readHistory(view, id, signal), 403, 404) // callers without the right to edit cannot read it
     const read = ask<T>('GET', `${KINDS[view].path}/${id}`, { signal, isExact: true })
     const now = await (past ? unless(read, 404) : read)
     if (stored.current) {
@@ -62,7 +62,7 @@ export function useRecord<T extends Row>({ view, id, rights, fresh, reset }: Rec
   const isEditable = mayEdit || mayPropose || (view === 'tools' && isOurs && rights.makesTools)
   const isOther = ([name, value]: [string, unknown]) =>
     JSON.stringify(value) !== JSON.stringify(record?.[name as keyof T] ?? '')
-  /** What a control calls with the new value of a field, if it may be changed. */
+  /** Returns the function that a control calls with the new value of a field; undefined if the field is read-only. */
   const typed = <K extends keyof T>(name: K, may = isEditable) => {
     if (!may) return undefined
     return (value: T[K]) => {
@@ -70,7 +70,7 @@ export function useRecord<T extends Row>({ view, id, rights, fresh, reset }: Rec
       setEdits(before => ({ ...before, [name]: value }))
     }
   }
-  /** Reads what was stored, with what the service says of it. */
+  /** Reads the stored state again, and keeps the service's warnings. */
   const saved = (text: string) => {
     stored.current = text
     loaded.again()
@@ -94,7 +94,7 @@ export function useRecord<T extends Row>({ view, id, rights, fresh, reset }: Rec
       saving,
     },
     ...{ setSaving, setDone },
-    /** Changes with what editors begin with. */
+    /** Changes whenever editors must start again from the stored values. */
     turn: `${resets} ${now?.etag}`,
     shown: { ...record, ...edits } as T,
     changed: (record ? Object.fromEntries(Object.entries(edits).filter(isOther)) : {}) as Partial<T>,
@@ -103,16 +103,16 @@ export function useRecord<T extends Row>({ view, id, rights, fresh, reset }: Rec
 
 interface FrameProps {
   of: Omit<ReturnType<typeof useRecord<Row>>, 'typed' | 'changed' | 'shown'> & { shown: object }
-  /** The fields of the request that change, by what requests call them. */
+  /** The changed fields, with their names in the request. */
   body: Fields
-  /** A changed definition as JSON; null while it has faults or is not checked yet. */
+  /** A changed definition as JSON; null while it has faults or is being checked. */
   definition?: string | null | undefined
-  /** Another way to save. */
+  /** An additional way to save. */
   other?: ComponentChildren
   children: ComponentChildren
 }
 
-/** A record with its history; and what is not saved yet, with the ways to save it: at once, or after somebody else has approved it. */
+/** The frame of a record: its history, the unsaved edits, and the buttons to save or propose them. */
 export function Frame({ of, body, definition, other, children }: FrameProps) {
   const { view, id, rights, saving, setSaving, loaded, past, now, record, mayEdit, mayPropose } = of
   const names = [...Object.keys(body), ...(definition === undefined ? [] : ['definition'])]
@@ -161,7 +161,7 @@ export function Frame({ of, body, definition, other, children }: FrameProps) {
   )
 }
 
-/** What answers call a field of a request. */
+/** The names of request fields in answers, if different. */
 const ANSWERED: Record<string, string> = { tool_ids: 'tools' }
 
 interface SaveProps extends Pick<FrameProps, 'of' | 'body' | 'definition'> {
@@ -171,7 +171,7 @@ interface SaveProps extends Pick<FrameProps, 'of' | 'body' | 'definition'> {
   onClose(): void
 }
 
-/** Shows what a change makes of what is stored, by a dry run of the service, before it is stored. */
+/** Shows the effect of a change by a dry run before it is stored. */
 function Save({ of, now, body, names, definition, label, onClose }: SaveProps) {
   const [key] = useState(newKey)
   const [message, setMessage] = useState('')
@@ -190,7 +190,7 @@ function Save({ of, now, body, names, definition, label, onClose }: SaveProps) {
   const answered = names.map(name => ANSWERED[name] ?? name)
   const only = (from: object) => Object.fromEntries(Object.entries(from).filter(([name]) => answered.includes(name)))
   const look = async (signal: AbortSignal) => {
-    // Who only proposes has no dry run: the service answers the difference with the proposal.
+    // A caller who can only propose cannot do a dry run. The answer to the proposal contains the difference.
     const proposed = { ...of.shown, ...(typeof definition === 'string' && { definition: JSON.parse(definition) }) }
     const tried = isProposal ? { data: proposed, warnings: [] } : await request({ dry_run: 'true' }, {}, signal)
     return { before: only(now.data), after: only(tried.data), warnings: tried.warnings }
@@ -208,7 +208,7 @@ function Save({ of, now, body, names, definition, label, onClose }: SaveProps) {
   )
 }
 
-/** A request body with a definition that is JSON text already, so that its numbers stay as they are written. */
+/** A request body with a definition as JSON text, which keeps the form of its numbers. */
 export function bodyText(body: Fields, definition: string | null | undefined): string {
   const rest = JSON.stringify(body)
   return typeof definition === 'string'

@@ -1,6 +1,6 @@
-/* The page adds no rules: each view shows what the service answers any program. The token is in memory alone. */
+/* The page has no rules of its own: each view shows answers that any program could request. The token is kept only in memory. */
 
-/** What the caller may do, by `GET me`. */
+/** The caller's rights, from `GET /me`. */
 export interface Me {
   user: Person
   permission: 'basic' | 'manage:actions' | 'admin'
@@ -8,16 +8,16 @@ export interface Me {
   token: { scopes: string[] | null; persona_ids: number[] | null; tool_ids: number[] | null }
 }
 
-/** What the token may do. What it may not is not shown; rights on a single record are the service's to know. */
+/** The rights of the token. The page hides actions that it does not allow; the service decides about single records. */
 export interface Rights {
   me: Me
-  /** It may write at all. */
+  /** True if the token can write. */
   writes: boolean
-  /** It may propose what somebody else decides. */
+  /** True if the token can propose changes. */
   proposes: boolean
-  /** It may see what tools are made of. */
+  /** True if the token can see the content of tools. */
   manages: boolean
-  /** It may check definitions and make tools. */
+  /** True if the token can check definitions and create tools. */
   makesTools: boolean
 }
 
@@ -35,7 +35,7 @@ export interface Fault {
   type: string
 }
 
-/** Who could not answer: nobody was reached, a server in front, the service for now, the session is over, or the service refuses. */
+/** Why a request failed: no connection, an answer of a proxy, a busy service, an invalid token, or any other refusal. */
 type Kind = 'lost' | 'front' | 'busy' | 'ended' | 'refused'
 
 interface Body {
@@ -51,7 +51,7 @@ const SENTENCES: Record<Kind, string> = {
   refused: 'The service does not take this',
 }
 
-/** An answer that is no success. `status` 0 is no answer at all. */
+/** An answer without success. `status` is 0 if there was no answer. */
 export class Refusal extends Error {
   constructor(
     readonly kind: Kind,
@@ -76,7 +76,7 @@ export interface Answer<T> {
   warnings: string[]
   etag: string
   version: number
-  /** The query of the next page of a list. */
+  /** The query for the next page of a list. */
   next: string | undefined
 }
 
@@ -85,7 +85,7 @@ export const setToken = (text: string) => {
   token = text
 }
 
-/** Keeps numbers as they are written, where the browser can: 1.0 is not 1. */
+/** Keeps the written form of numbers such as 1.0, if the browser supports it. */
 function exact(_: string, value: unknown, context?: { source?: string }) {
   const { rawJSON } = JSON as { rawJSON?(text: string): unknown }
   const isOther = typeof value === 'number' && context?.source !== undefined && context.source !== String(value)
@@ -100,7 +100,7 @@ interface Options {
   isExact?: boolean
 }
 
-/** Sends a request. Throws a `Refusal` for an answer that is not a success; anything else that it throws is a fault of the page. */
+/** Sends a request. Throws `Refusal` if the answer is not a success. Any other error is a fault of the page. */
 export async function ask<T>(method: string, path: string, options: Options = {}): Promise<Answer<T>> {
   const { body, text = body === undefined ? undefined : JSON.stringify(body), signal } = options
   const headers = {
@@ -131,7 +131,7 @@ export async function ask<T>(method: string, path: string, options: Options = {}
   }
 }
 
-/** The answer, or undefined if the service refuses with one of the statuses. */
+/** The answer, or undefined if the service refuses with one of these statuses. */
 export function unless<T>(answer: Promise<Answer<T>>, ...statuses: number[]): Promise<Answer<T> | undefined> {
   return answer.catch(refusal => {
     if (refusal instanceof Refusal && refusal.kind === 'refused' && statuses.includes(refusal.status)) return undefined
@@ -139,7 +139,7 @@ export function unless<T>(answer: Promise<Answer<T>>, ...statuses: number[]): Pr
   })
 }
 
-/** A key for one change: a second attempt after a lost answer stores nothing twice. */
+/** An `Idempotency-Key` for one change, so that a retry after a lost answer stores nothing twice. */
 export const newKey = () => `"${[...crypto.getRandomValues(new Uint8Array(12))].join('-')}"`
 
 export type View = 'agents' | 'tools'
@@ -170,7 +170,7 @@ export interface Row {
 
 const [ROWS, ROWS_MAX] = [100, 5_000]
 
-/** Reads a list page by page, at most 5,000 rows, and shows what has come. */
+/** Reads a list page by page, up to 5,000 rows, and shows each page as it arrives. */
 export async function readAll<T = Row>(
   [path, query]: [path: string, query?: object],
   signal?: AbortSignal,
@@ -187,13 +187,13 @@ export async function readAll<T = Row>(
   return rows
 }
 
-/** What is not stored yet, by the name of what holds it. Leaving asks while there is any. */
+/** Names of the parts with unsaved edits. Leaving the page asks for confirmation while there are any. */
 export const unsaved = new Set<string>()
 addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
 
-/** Sent to the window when a view is to be read anew. */
+/** The event that is sent to the window when a view must be reloaded. */
 export const STORED = 'stored'
-/** Goes where what was stored is shown: nothing of it is unsaved any more. */
+/** Opens the view of a stored record. Nothing counts as unsaved any more. */
 export function leaveTo(address: string) {
   unsaved.clear()
   location.assign(address)

@@ -1,9 +1,9 @@
 import { diffArrays } from 'diff'
 
-/* Values as texts that people read, and how two of them differ. */
+/* Formats values as text for people, and compares them. */
 const MAX = { words: 100_000, differences: 1_000 } // texts in characters
 
-/** What a reader cannot see, or what changes the order of the text around it, is shown by its number. */
+/** Invisible characters, and those that change the order of the text around them, are shown by code point. */
 const UNSEEN = /(?![\n\t])[\p{Cc}\p{Default_Ignorable_Code_Point}\u2028-\u202e\u2066-\u2069\ufff9-\ufffb]/gu
 const numbered = (found: string) => `[U+${(found.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}]`
 export const visible = (text: unknown) => String(text ?? '').replace(UNSEEN, numbered)
@@ -13,7 +13,7 @@ export const titled = (name: string) =>
   TITLES[name] ?? (name.charAt(0).toUpperCase() + name.slice(1)).replaceAll('_', ' ')
 export const dated = (at: string) => new Date(at).toLocaleString()
 
-/** A value without the punctuation of JSON: a line for each member, deeper ones indented. */
+/** A value without JSON punctuation: one line for each member, with nested ones indented. */
 export function outline(value: unknown, indent = ''): string {
   if (typeof value !== 'object' || value === null || Object.hasOwn(value, 'rawJSON'))
     return String((value as { rawJSON?: string })?.rawJSON ?? value)
@@ -31,7 +31,7 @@ export function outline(value: unknown, indent = ''): string {
   return entries.map(row).join('\n')
 }
 
-/** How a value is written is decided by its field: a user may store a definition of any form. */
+/** A field's format depends on its name and not on its value, because a user may store a definition of any form. */
 const REFERENCES = /^(owner|users?|groups|tools?|document_sets?|labels?|oauth_config)(_ids?)?$/
 interface Named {
   name?: string
@@ -59,7 +59,7 @@ type Parts = Record<string, unknown>
 const METHODS = /^(get|put|post|delete|options|head|patch|trace)$/i
 const isParts = (value: unknown): value is Parts => typeof value === 'object' && value !== null
 
-/** A definition by what people know of it: its operations, its components, and the rest by name. */
+/** A definition by the parts that people know: operations, components, and the other members by name. */
 function partsOf(definition: Parts): [title: string, value: unknown][] {
   return Object.entries(definition).flatMap(([name, value]) => {
     if (!['paths', 'components'].includes(name) || !isParts(value)) return [[`Definition, ${name}`, value]]
@@ -72,7 +72,7 @@ function partsOf(definition: Parts): [title: string, value: unknown][] {
   })
 }
 
-/** The fields of a record by title and text. A definition is many. */
+/** The fields of a record with title and text. A definition is split into several. */
 export function fieldsOf(record: object): [title: string, text: string][] {
   return Object.entries(record).flatMap(([name, value]): [string, string][] => {
     if (name === 'id') return []
@@ -86,7 +86,7 @@ export interface Difference {
   runs: Run[]
 }
 
-/** The fields that differ. */
+/** The fields that differ, with both texts. */
 export function differencesOf(before: object, after: object): Difference[] {
   const [old, next] = [new Map(fieldsOf(before)), new Map(fieldsOf(after))]
   return [...new Set([...old.keys(), ...next.keys()])].flatMap(title => {
@@ -100,7 +100,7 @@ export interface Run {
   text: string
 }
 
-/** The words that differ, of long texts the lines. What differs too much is replaced whole. */
+/** The words that differ; in long texts, the lines. Texts with too many differences are shown as replaced. */
 export function runsOf(before: string, after: string): Run[] {
   const tokens = before.length + after.length > MAX.words ? /[^\n]*\n|[^\n]+/g : /\s*[\p{L}\p{N}_]+|\s+|./gsu
   const options = { maxEditLength: MAX.differences }
@@ -116,7 +116,7 @@ export function runsOf(before: string, after: string): Run[] {
   return (3 * same < Math.min(before.length, after.length) ? whole : runs).filter(({ text }) => text !== '')
 }
 
-/** The text of a file. Throws a sentence with the line if it is not UTF-8. */
+/** The text of a file. If it is not UTF-8, throws a sentence with the line. */
 export async function readText(file: File): Promise<string> {
   const bytes = await file.arrayBuffer()
   try {

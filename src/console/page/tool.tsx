@@ -16,7 +16,7 @@ const NEW: ToolRecord = {
   ...{ passthrough_auth: false, oauth_config_name: null },
 }
 
-/** Makes a tool, and shows it. */
+/** Creates a tool and opens its view. */
 function useCreation(fields: object, definition: string | null) {
   const text = bodyText(fields as Record<string, unknown>, definition)
   const key = useMemo(newKey, [text])
@@ -27,10 +27,10 @@ function useCreation(fields: object, definition: string | null) {
   })
 }
 
-/** A tool: its fields and headers, its definition in the editor, its functions and the agents that use it. Without an id it is a new one. */
+/** A tool: its fields, headers, definition and functions, and the agents that use it. Without an id, it is a new one. */
 export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const [checked, setChecked] = useState<Checked | null>(null)
-  const typedText = useRef<() => string>() // what is typed stays while somebody else's change is read
+  const typedText = useRef<() => string>() // keeps the typed text while a change of another user is loaded
   const reset = () => Object.assign(typedText, { current: undefined })
   const of = useRecord<ToolRecord>({ view: 'tools', id, rights, fresh: NEW, reset })
   const { record, shown, typed, changed, isEditable } = of
@@ -39,7 +39,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const isTyped = typedText.current && checked?.text !== stored
   const definition = isTyped ? (checked?.json ?? null) : undefined
   const { name, description, passthrough_auth } = shown
-  const custom_headers = shown.custom_headers?.filter(each => !record?.custom_headers?.includes(each)) // a mask is no value
+  const custom_headers = shown.custom_headers?.filter(each => !record?.custom_headers?.includes(each)) // a mask is not a value
   const made = definition === undefined ? stored : definition
   const copy = useCreation({ name, description, passthrough_auth, custom_headers }, made)
   const onChange = (found: Checked | null, read?: () => string) => {

@@ -1,6 +1,6 @@
 import type { Task } from './reader.js'
 
-/* The way to the worker. Its address is the one thing that the page's policy lets a text become. */
+/* Access to the worker. Its address is the only text that the page's policy for trusted types accepts. */
 interface Factory {
   createPolicy(name: string, rules: { createScriptURL(): string }): { createScriptURL(text: string): string }
 }
@@ -12,11 +12,11 @@ const worker = new Worker(policy?.createScriptURL('') ?? ADDRESS, { type: 'modul
 const waiting = new Map<number, (answer: never) => void>()
 let tasks = 0
 worker.addEventListener('message', ({ data: { id, answer } }) => {
-  waiting.get(id)?.(answer as never) // of the task's kind
+  waiting.get(id)?.(answer as never) // the answer belongs to the task
   waiting.delete(id)
 })
 
-/** Has the worker do a task, and answers what it found. */
+/** Runs a task in the worker and returns the result. */
 export function inWorker<T>(task: Task): Promise<T> {
   return new Promise<T>(resolve => {
     const id = ++tasks
