@@ -65,7 +65,7 @@ export interface AppOptions {
   definitionTimeoutMs?: number
 }
 
-/** Builds the HTTP application, for production and tests: hooks for every request, then pages, then operations. */
+/** Builds the HTTP application, for production and tests. It registers hooks for every request, then pages, then operations. */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { config, database, service, version, metrics = new Metrics() } = options
   const { server } = config
@@ -150,14 +150,14 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
     requestIdHeader: false,
     exposeHeadRoutes: false,
     return503OnClosing: false,
-    pluginTimeout: 0, // disabled: requests have their own time limit
+    pluginTimeout: 0, // disabled, because requests have their own time limit
     routerOptions: { maxParamLength: 256 },
     // Prevents Fastify from loading its default compilers.
     schemaController: {
       compilersFactory: { buildValidator: () => validatorsAreOurs, buildSerializer: () => () => JSON.stringify },
     },
     frameworkErrors: (error, request, reply) => {
-      setCommonHeaders(request, reply) // no hook runs for these errors
+      setCommonHeaders(request, reply) // hooks do not run for these errors
       handleError(requestFault(request) ?? error, request, reply)
     },
     requestTimeout: REQUEST_TIMEOUT_MS,

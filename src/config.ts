@@ -104,7 +104,7 @@ export function readConfig(env: Environment): Config {
     ])
     return [group, Object.fromEntries(values.filter(([, value]) => value !== undefined))]
   })
-  const config = Object.fromEntries(groups) as Config // checked next
+  const config = Object.fromEntries(groups) as Config // the next line checks it
   const faults = [...Value.Errors(SETTINGS, config)].map(({ schema }) => `${schema.env}: must be ${schema.form}`)
   faults.push(...secretFaults(config), ...databaseFaults(config, env))
   const { port, metricsPort } = config.server
@@ -136,7 +136,7 @@ function secretFaults({ secrets: { keys, keysFile } }: Config): string[] {
 /** Faults of the database settings. Also fills in the URL from the file that DATABASE_URL_FILE names. */
 function databaseFaults({ database }: Config, env: Environment): string[] {
   const { url, urlFile } = database
-  // A missing or misspelt DATABASE_URL must not start an empty demo database.
+  // Without this check, a missing or misspelt DATABASE_URL would start an empty demo database.
   if (env.NODE_ENV === 'production' && !(url || urlFile || env.DATA_DIR))
     return ['DATABASE_URL is not set: with NODE_ENV=production an embedded database needs a DATA_DIR that is set']
   if (url !== undefined && urlFile !== undefined) return ['DATABASE_URL and DATABASE_URL_FILE exclude each other']

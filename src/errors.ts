@@ -236,7 +236,7 @@ export class Unavailable extends Refused {
     readonly outcome: Outcome,
     options: ErrorOptions = {},
   ) {
-    const headers = reason === 'key_missing' ? {} : RETRY_AFTER // waiting brings no key
+    const headers = reason === 'key_missing' ? {} : RETRY_AFTER // waiting does not help
     super('SERVICE_UNAVAILABLE', message, { ...options, extra: { reason }, headers })
   }
 }

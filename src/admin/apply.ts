@@ -103,7 +103,7 @@ function checkedDocument(document: unknown): OrganisationDocument {
     ...unknown.map(loc => ({ loc, msg: 'this field is unknown', type: 'extra_forbidden' })),
   ]
   if (faults.length > 0) throw new InvalidDocument(faults)
-  return document as OrganisationDocument // it passed the schema
+  return document as OrganisationDocument // the document's schema was checked
 }
 
 /**

@@ -4,7 +4,6 @@ import { ACCESS_KINDS } from '../updates/access-events.js'
 import { AUTHOR } from '../updates/audit.js'
 import { ACTION } from '../updates/history.js'
 
-/** The values of `--kind`. */
 export const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
 
 /** Filters for rows and events of the audit trail. Times are ISO 8601. */

@@ -89,7 +89,7 @@ export function registerAuthentication(app: FastifyInstance, database: Database)
   }
 }
 
-/** The SHA-256 of a request's bearer token, computed once. `authorization` may come from another header. Throws `NotAuthenticated`. */
+/** The SHA-256 of a request's bearer token, computed once. The value may be that of another header. Throws `NotAuthenticated`. */
 export function tokenHashOf(request: FastifyRequest, authorization = request.headers.authorization): Buffer {
   request.tokenHash ??= bearerTokenHash(authorization)
   return request.tokenHash
@@ -146,7 +146,7 @@ function requireAdmitted(
     )
   if (resource === undefined || token.bound === null) return
   if (creates) throw new Forbidden('This token is bound to some agents and tools, and cannot create others.')
-  // A token bound only to agents cannot call tool operations, and vice versa. Validation works on no particular tool.
+  // A token bound only to agents cannot call tool operations, and vice versa. A route without an id requires only some binding.
   const bound = token.bound[resource]
   const id = lookup && idIn(request, lookup.parameter)
   if (lookup === undefined ? bound.length === 0 : id === undefined || !bound.includes(id))

@@ -5,7 +5,7 @@ export interface CallerToken {
   id: number
   /** Null: the token has all rights of its user. */
   scopes: Scope[] | null
-  /** The agents and tools that it is bound to; null for no binding. It also sees the tools of its agents. */
+  /** The agents and tools that the token is bound to; null if it is not bound. It can also see the tools of its agents. */
   bound: Record<ResourceKind, number[]> | null
   requiresIfMatch: boolean
   /** True if the token cannot store anything, even if its user can. */

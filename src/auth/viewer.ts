@@ -30,7 +30,7 @@ export const VIEWER_TYPES: SqlTypes<ViewerParameters> = {
   grants: 'text',
 }
 
-/** The operator at the command line, who may do everything. */
+/** The operator at the command line, who has all rights. */
 export const OPERATOR: ViewerParameters = {
   user: null,
   manages_all: true,

@@ -36,14 +36,14 @@ export interface FeedRow extends Omit<HistoryRow, 'version_before' | 'request_id
 
 interface FeedPage {
   feed: string
-  /** True if the given place is in the feed, and no rows after it were pruned. */
+  /** True if the given position is in the feed, and no rows after it were pruned. */
   is_kept: boolean
   rows: FeedRow[] | null
-  /** The cursor of the last row that was looked at; null without one, and in a full page. */
+  /** The cursor of the last row examined; null if there was none, and in a full page. */
   last: string | null
 }
 
-/** Reads the changes after a place. A full page need not look at all rows. */
+/** Reads the changes after a position, until the page is full. */
 export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
   'change_feed',
   { ...VIEWER_TYPES, kind: 'text', rows: 'integer', transaction: 'xid8', place: 'bigint' },
@@ -67,7 +67,7 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
     from feed_ends`,
 )
 
-/** Reads the cursor of now, and that before the oldest change that is kept, or before the newest `back`. */
+/** Reads two cursors: the current one, and the one before the oldest change kept (or before the `back` newest changes). */
 export async function readEnds(db: Kysely<Tables>, back = 0): Promise<{ now: string; first: string }> {
   const recent = sql`
     (select cursor from stored_change where is_published order by transaction_id desc, place desc limit 1 offset ${back})`
@@ -79,8 +79,8 @@ export async function readEnds(db: Kysely<Tables>, back = 0): Promise<{ now: str
 }
 
 /**
- * Reads for how many seconds the oldest stored change has waited for transactions that are still open, how many proposals are open, and for
- * how many seconds the oldest of them has waited.
+ * Reads how long the oldest stored change has waited for open transactions, the number of open proposals, and the age of the oldest one. Times
+ * are in seconds.
  */
 export async function readBacklog(db: Kysely<Tables>): Promise<Record<'lag_s' | 'open' | 'oldest_s', number>> {
   const since = (first: string) =>

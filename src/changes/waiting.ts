@@ -68,7 +68,7 @@ export class Waiting {
     return this.#head
   }
 
-  /** Reads in the request's turn, at the latest when its time is over: an empty answer says that nothing changed. */
+  /** Reads after earlier requests have read, or when the request's time is over, so that an empty answer means that nothing changed. */
   #inTurn(read: () => Promise<Page>, over: Promise<unknown>): Promise<Page> {
     const page = Promise.race([this.#turn, over]).then(read)
     this.#turn = this.#turn.then(async () => {

@@ -80,7 +80,7 @@ export async function schemaState(db: Kysely<Tables>, version: string, steps = M
   return pending.length > 0 ? { kind: 'behind', pending, isEmpty: applied.size === 0 } : { kind: 'current' }
 }
 
-/** What an outdated schema lacks, and the command to update it. */
+/** The missing parts of an outdated schema, and the command to update it. */
 export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind' }) {
   return isEmpty
     ? { lack: 'the database is empty', command: 'agentctl init EMAIL' }

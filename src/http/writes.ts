@@ -123,7 +123,7 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
       response: responsesOf(kind, act, record),
     },
     async handler(request, reply) {
-      const asking = request as unknown as WriteRequest<Body> // validated by the route's schemas
+      const asking = request as unknown as WriteRequest<Body> // the route's schemas validate it
       const id = act === 'creation' ? 0 : asking.params[parameter]
       if (id === undefined) throw new ResourceNotFound(kind)
       const basis = basisOf(request, act, options)
@@ -154,7 +154,7 @@ function ofAct({ body }: WriteRequest, kind: ResourceKind, act: Act, id: number)
 
 /** The common part of a write. Throws `PreconditionFailed` for a creation with `If-Match`, which no stored state can match (RFC 9110, section 13.1.1). */
 export function basisOf(request: FastifyRequest, act: Act, options: OperationOptions): Basis {
-  const { query, headers } = request as unknown as WriteRequest // validated by the route's schemas
+  const { query, headers } = request as unknown as WriteRequest // the route's schemas validate it
   const { 'if-match': ifMatch, 'if-none-match': ifNoneMatch = NO_PRECONDITION } = headers
   if (act === 'creation' && ifMatch !== undefined) throw new PreconditionFailed('nothing_stored', null)
   const creates = act === 'creation'
@@ -178,7 +178,7 @@ export function basisOf(request: FastifyRequest, act: Act, options: OperationOpt
   }
 }
 
-/** Throws `InvalidRequest` for a text for people with characters that change how a terminal shows it. */
+/** Throws `InvalidRequest` if a text contains characters that change how a terminal shows it. */
 export function requirePlain(text = '', loc: Loc): void {
   const msg = 'Only text without control characters and marks of direction'
   if (/[^\P{Cc}\n\t]|\p{Bidi_Control}/u.test(text)) throw new InvalidRequest([{ loc, msg, type: 'string_control' }])

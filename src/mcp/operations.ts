@@ -233,7 +233,7 @@ function updating(kind: Kind, way: keyof typeof UPDATES): Operation {
     const answer = await ask(method, `${write}/${id}${query}`, sent)
     if (isPlan && answer.status === 403) {
       const tried = await ask(method, `${write}/${id}${queryOf({ update_mask, propose: true, dry_run: true })}`, sent)
-      const { id: _, ...proposal } = JSON.parse(tried.text) as Body // our own
+      const { id: _, ...proposal } = JSON.parse(tried.text) as Body // an answer of this service
       if (tried.status === 202) return result({ note: ONLY_PROPOSED, ...tried.more, proposal })
     }
     if (answer.status >= 300) return refused(answer, 'fields')

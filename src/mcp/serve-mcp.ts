@@ -87,7 +87,7 @@ async function answer(sdk: Sdk, server: () => Server, { headers }: FastifyReques
     method: 'POST',
     headers: {
       ...Object.fromEntries(read.map(each => each.map(String))),
-      accept: 'application/json, text/event-stream', // sent whatever the client accepts, because each message has a single answer
+      accept: 'application/json, text/event-stream', // replaces the client's value, because any client can read the answer to its own message
       'content-type': 'application/json',
     },
   })

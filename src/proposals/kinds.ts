@@ -22,7 +22,7 @@ export function proposedBy({ changes }: Decision): ProposedFields {
   return Object.fromEntries(changes.map(change => [change.field, proposed(change)]))
 }
 
-/** What an ended proposal would have changed: its values without those of before, and without long ones. */
+/** The changes of an ended proposal. Old values and long values are no longer stored. */
 export function endedChanges(fields: ProposedFields): Change[] {
   return Object.entries(fields).map(([field, to]) => {
     const none = isRelation(field) ? [] : null
@@ -37,7 +37,7 @@ export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   differenceOf(state: T['State'], fields: ProposedFields, caller: Caller): Change[]
   /** The part of an update that sets these fields. */
   updateOf(db: Kysely<Tables>, fields: ProposedFields, ring: KeyRing): Promise<Pick<T['Request'], 'fields'>>
-  /** The warnings of its approval. */
+  /** The warnings of an approval. */
   warningsOf(db: Kysely<Tables>, decision: T['Decision'], viewer: ViewerParameters): Promise<string[]>
 }
 

@@ -49,7 +49,7 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
   }
   typed.get('/proposals', { ...READ, schema: list }, async (request, reply) => {
     const { limit = PAGE_RECORDS, ...query } = request.query
-    const id = 'id' in query ? (query.id ?? 0) : undefined // no record has the id 0
+    const id = 'id' in query ? (query.id ?? 0) : undefined // 0 matches no record
     const rows = await readProposals(options.database.db, request.caller, { ...query, id, rows: limit + 1 })
     const shown = rows.slice(0, limit)
     const last = rows.length > limit ? shown.at(-1) : undefined
@@ -116,7 +116,7 @@ async function showProposal(
   return { row, warnings, text: `${summaryOf(row).slice(0, -1)},"changes":[${changes.join()}],"impact":${impact}}` }
 }
 
-/** The warnings that an approval by the caller would answer now; none if it would be refused. */
+/** The warnings that an approval by the caller would return now; empty if it would be refused. */
 async function warningsNow(
   options: ToolOptions,
   request: FastifyRequest,

@@ -38,8 +38,8 @@ export interface AskedProposals {
 }
 
 /**
- * Reads the caller's own proposals and those that they may decide, sorted by id. Includes only proposals for records that they can see now.
- * Ended ones of others take the id of a record, so that an index finds them all.
+ * Reads the caller's own proposals and those that they may decide, sorted by id, for records that they can see now. Ended proposals of others
+ * require the id of a record, so that an index finds them.
  */
 export async function readProposals(
   db: Kysely<Tables>,
@@ -99,7 +99,7 @@ export async function readFields(db: Kysely<Tables>, { id }: ProposalRow): Promi
   return (await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirstOrThrow()).fields
 }
 
-/** The most open proposals of an author, of an author on one record, and of a record, and the most MiB of a record. */
+/** Limits of open proposals: by one author, by one author for one record, for one record, and the latter in MiB. */
 const [OF_AUTHOR_MAX, OF_BOTH_MAX, OF_RECORD_MAX, MIB_OF_RECORD_MAX] = [100, 5, 20, 64]
 
 interface NewProposal {
@@ -131,7 +131,7 @@ export async function insertProposal(trx: Transaction<Tables>, caller: Caller, p
   return rows[0].id
 }
 
-/** Throws `Refused` if there are too many with this new one. Others cannot fill a record for those who may update it. */
+/** Throws `Refused` if this new proposal exceeds a limit. The number of proposals for a record does not limit callers who may update it. */
 export async function requireRoom(trx: Transaction<Tables>, { kind, record, author, may_decide }: ProposalRow) {
   const ofAuthor = sql`author_id = ${author.id}::uuid`
   const ofRecord = sql`(resource_kind = ${kind} and resource_id = ${record.id}::integer)`

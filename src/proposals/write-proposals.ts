@@ -103,7 +103,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
     reply.header('etag', entityTag(kind, record.id, version))
   })
   register('reject', { body: RejectRequest }, async (request, row, reply) => {
-    const { reason } = request.body as typeof RejectRequest.static // validated by the route's schema
+    const { reason } = request.body as typeof RejectRequest.static // the route's schema validates it
     requirePlain(reason, ['body', 'reason'])
     addWarnings(reply, unknownFieldWarnings(unknownFields(RejectRequest, request.body as object)))
     await end(request, row, { state: 'rejected', reason }, requireDecider)

@@ -49,7 +49,7 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
         const answer: unknown = await handler.call(this, request, reply)
         return typeof answer === 'string' ? await inNewerForm(request, answer, database) : answer
       }
-    if (schema.hide) return // the HEAD of a route shares its schema
+    if (schema.hide) return // the HEAD route has the same schema
     handlers.set(schema.operationId ?? '', handler)
     schema.operationId = `today_${schema.operationId}`
     schema.hide = true

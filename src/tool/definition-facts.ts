@@ -4,7 +4,7 @@ import { LRUCache } from 'lru-cache'
 
 interface Facts {
   origins?: ReadonlySet<string>
-  /** The tool's headers with which the definition passed the check, and the result. */
+  /** The result of the definition's last successful check, and the headers that the tool had. */
   checked?: { headers: string; notes: string[]; names: readonly string[] }
   /** True if the definition was stored. It may have been pruned since; then a tool cannot refer to it (23503), and it is stored again. */
   isStored?: boolean

@@ -66,7 +66,7 @@ export type ReleaseTool = (
 
 interface ToolDeletion extends UpdateRequest {
   release: ReleaseTool
-  /** True if the deletion also detaches the tool from agents that the caller may update. Other agents still prevent it. */
+  /** True if the deletion also detaches the tool from agents that the caller may update. Other agents still prevent the deletion. */
   detaches: boolean
   /** The agents that the tool was detached from, in any of the attempts. */
   detached: Set<number>

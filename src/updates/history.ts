@@ -7,7 +7,7 @@ import type { ChangedRow, Job, ReadRequest, ResourceTypes, Shortened, ShownChang
 
 /* The history of an agent or a tool, read from its audit rows, newest first. */
 
-/** One audit row. */
+/** An audit row, with its author. */
 export interface HistoryRow extends ChangedRow {
   at: string
   author: string

@@ -41,7 +41,7 @@ export function pagesOf(
     owner: jsonObjectFrom(person.where('u.id', '=', column(owner) as Expression<string>)),
     updated_at: on<object>()
       .selectFrom('audit as a')
-      .select(({ ref }) => instant(ref('a.at')).as('at')) // null once it is pruned
+      .select(({ ref }) => instant(ref('a.at')).as('at')) // null after the row was pruned
       .where('a.resource_kind', '=', lit(kind))
       .where('a.resource_id', '=', column('id') as Expression<number>)
       .where('a.version_after', '=', column('version') as Expression<number>),

@@ -5,12 +5,12 @@ import { Refused } from '../errors.js'
 import type { AuditEntry, Change } from './audit.js'
 import type { ResourceTypes, UpdateRequest, VersionedResource } from './resource.js'
 
-/** A longer value goes with the end of its proposal. */
+/** Longer values are removed when their proposal ends. */
 const KEPT_BYTES_MAX = 4 * 1024
 
 /**
- * Ends the matching open proposals, which keep only their short values, and returns their number. The transaction must have locked their
- * record. `by` is null for the operator.
+ * Ends the matching open proposals and removes their long values. Returns their number. The transaction must have locked their record. `by` is
+ * null for the operator.
  */
 export async function endProposals(
   trx: Kysely<Tables>,
@@ -28,7 +28,7 @@ export async function endProposals(
   return Number((await update.executeTakeFirst()).numUpdatedRows)
 }
 
-/** SQL: the fields of a proposal without long values and its definition. */
+/** SQL: the fields of a proposal, with null for long values and the definition. */
 const KEPT = sql`(
   select json_object_agg(key, case when key <> 'definition' and octet_length(value::text) <= ${sql.lit(KEPT_BYTES_MAX)} then value end)
   from json_each(fields))`

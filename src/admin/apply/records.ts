@@ -157,7 +157,7 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
   }
 }
 
-/** The record with the fields of its entry applied. */
+/** The record after the fields of its entry were applied. */
 function mergedRecord(section: Section, before: Row, match: Matched, catalogue: Catalogue): Row {
   const record = { ...before }
   for (const field of Object.keys(before).filter(field => field !== 'id')) {

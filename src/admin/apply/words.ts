@@ -30,7 +30,7 @@ export async function readReferences(db: Kysely<Tables>): Promise<Refer> {
   }
 }
 
-/** How a document shows a column with references: the field's name, the list that it refers to, and the key within a record. */
+/** How a document shows references: the name of the field, the list that it refers to, and the key of the reference within an object. */
 interface Reference {
   word: string
   section: SectionName
@@ -79,7 +79,7 @@ function inWords(field: string, value: unknown, refer: Refer): [word: string, va
   const { word, section, key = 'id' } = REFERENCES[field] ?? { word: field }
   if (section === undefined) return [word, value]
   const named = (item: unknown) => {
-    if (typeof item !== 'object' || item === null) return refer(section, item as Id | null) // an id or null
+    if (typeof item !== 'object' || item === null) return refer(section, item as Id | null) // either an id or null
     const { id, ...rest } = item as { id: Id } // a share
     return { [key]: refer(section, id), ...rest }
   }

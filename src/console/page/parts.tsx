@@ -42,7 +42,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
 export const useLists = (isWanted: boolean, ...lists: Parameters<typeof readAll>[0][]): Loaded<Row[][]> =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted)
 
-/** The action of a button. Runs one at a time and keeps the problem of a failed run. */
+/** The action of a button. Runs once at a time, and stores the error if it fails. */
 export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
   const isBusy = useRef(false)
@@ -111,7 +111,7 @@ export function Field({ label, onChange, isBare, rows, ...rest }: FieldProps) {
   const onInput = ({ currentTarget }: { currentTarget: { value: string } }) => onChange?.(currentTarget.value)
   const Tag = (rows ? 'textarea' : 'input') as 'input'
   return (
-    // biome-ignore lint/a11y/noLabelWithoutControl: the control is inside
+    // biome-ignore lint/a11y/noLabelWithoutControl: the label contains its control
     <label>
       <span class={isBare ? 'heard' : ''}>{visible(label)}</span>
       <Tag autocomplete="off" readOnly={!onChange} {...{ onInput, rows, ...rest }} />

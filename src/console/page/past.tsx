@@ -108,7 +108,7 @@ function Restore({ view, id, version, ...rest }: VersionProps & { onStale(): voi
       headers: { ...(tag && { 'if-match': tag }), 'idempotency-key': key },
     })
   const look = async (signal: AbortSignal) => {
-    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal, isExact: true }), 404) // a deleted agent
+    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal, isExact: true }), 404) // 404 for a deleted agent
     const { data: after, warnings, etag } = await restore('?dry_run=true', now?.etag, { signal })
     setTag(now?.etag ?? etag)
     const before = Object.fromEntries(Object.entries(now?.data ?? {}).filter(([name]) => Object.hasOwn(after, name)))

@@ -1,7 +1,7 @@
 import { diffArrays } from 'diff'
 
 /* Formats values as text for people, and compares them. */
-const MAX = { words: 100_000, differences: 1_000 } // texts in characters
+const MAX = { words: 100_000, differences: 1_000 } // `words` counts characters
 
 /** Invisible characters, and those that change the order of the text around them, are shown by code point. */
 const UNSEEN = /(?![\n\t])[\p{Cc}\p{Default_Ignorable_Code_Point}\u2028-\u202e\u2066-\u2069\ufff9-\ufffb]/gu

@@ -12,7 +12,7 @@ const worker = new Worker(policy?.createScriptURL('') ?? ADDRESS, { type: 'modul
 const waiting = new Map<number, (answer: never) => void>()
 let tasks = 0
 worker.addEventListener('message', ({ data: { id, answer } }) => {
-  waiting.get(id)?.(answer as never) // the answer belongs to the task
+  waiting.get(id)?.(answer as never) // its type is that of the task's answer
   waiting.delete(id)
 })
 

@@ -46,7 +46,7 @@ const NOT_A_URL =
 
 /** Parses `DATABASE_URL` and reads the certificate files that it names. Faults are sentences without secrets. Never throws. */
 export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
-  const text = given.trim() // a secret written with `echo` ends with a newline
+  const text = given.trim() // `echo` ends a secret with a newline
   const url = /^postgres(?:ql)?:\/\/[^#]*$/.test(text) && URL.canParse(text) ? new URL(text) : undefined
   if (url === undefined || url.pathname.slice(1).includes('/')) return { ok: false, faults: [NOT_A_URL] }
   const { searchParams } = url
@@ -64,7 +64,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
     faults.push('sslrootcert and channel_binding=require need an sslmode: write verify-full')
   if (sslmode === 'verify-ca' && !searchParams.has('sslrootcert')) faults.push('sslmode=verify-ca needs sslrootcert')
   if (faults.length > 0) return { ok: false, faults }
-  if (searchParams.get('sslrootcert') === 'system') searchParams.delete('sslrootcert') // means the certificates of Node, as in libpq
+  if (searchParams.get('sslrootcert') === 'system') searchParams.delete('sslrootcert') // this value selects Node's own certificates, as in libpq
   try {
     const parsed = toClientConfig(parse(url.href, { useLibpqCompat: true }))
     const config = { port: 5432, ssl: false, ...parsed, enableChannelBinding: binding !== 'disable' }

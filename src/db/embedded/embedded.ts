@@ -39,7 +39,7 @@ export interface EmbeddedOptions {
   log?: (line: string, level?: 'warn') => void
 }
 
-/** A server that this process runs. */
+/** A database server that this process runs. */
 export interface Embedded {
   /** `postgres:///postgres?user=postgres&host=<folder of the socket>&port=5432`. There is no password. */
   url: string
@@ -188,7 +188,7 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
   })
   let failed: Error | undefined
   server.once('error', error => (failed = error))
-  server.stdin?.on('error', () => undefined) // the shell ended before the line was written
+  server.stdin?.on('error', () => undefined) // the shell may end before the line is written
   server.once('exit', () => server.stdin?.end('ended\n'))
   while (failed === undefined && !hasEnded(server)) {
     const { pid, state } = readPidFile(home)

@@ -240,7 +240,7 @@ function copyOf(native: string): string {
     try {
       renameSync(draft, target)
     } catch {
-      rmSync(draft, { recursive: true }) // another process was faster
+      rmSync(draft, { recursive: true }) // another process has renamed its copy first
     }
   }
   if (isOurs(target)) return target

@@ -26,7 +26,7 @@ export interface Statement<P, R> {
   readonly sql: string
   /** Binds values to the parameters. Throws if one is undefined. */
   bind(parameters: P): Query<R>
-  /** Runs the statement in its own round trip and returns its rows. */
+  /** Runs the statement and returns its rows. */
   run(executor: Executor, parameters: P): Promise<R[]>
   first(executor: Executor, parameters: P): Promise<R | undefined>
 }
