@@ -107,7 +107,7 @@ export function registerConnections(
     done(null, payload)
   })
   const endLate = () => {
-    for (const exchange of open) if (!exchange.isSettled && !asksWithin(exchange)) answerLate(exchange)
+    for (const exchange of open.slice()) if (!exchange.isSettled && !asksWithin(exchange)) answerLate(exchange) // each leaves the list
     setTimeout(() => app.server.closeAllConnections(), LAST_ANSWERS_MS).unref()
   }
   app.addHook('preClose', async () => {

@@ -20,7 +20,7 @@ const DOCS_POLICY =
 export async function registerDocs(app: FastifyInstance): Promise<void> {
   const path = fileURLToPath(new URL('../../../openapi/openapi.json', import.meta.url))
   await app.register(swagger, { mode: 'static', specification: { path, baseDir: dirname(path) } })
-  const document = `${JSON.stringify(app.swagger(), null, 2)}\n`
+  const document = Buffer.from(`${JSON.stringify(app.swagger(), null, 2)}\n`)
   app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document))
   app.get('/', PAGE, ({ headers: { accept = '' } }, reply) => {
     reply.header('vary', 'accept')

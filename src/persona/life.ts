@@ -9,7 +9,7 @@ import { sameValue } from '../updates/field-table.js'
 import { inVersion, readPast, restored } from '../updates/read.js'
 import type { RestoreRequest, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import { BLANK_AGENT, CONTENT_FIELDS, idsOf, isRelation, type PersonaContent, REQUEST_FIELDS } from './fields.js'
-import { type PersonaTypes, personaResource } from './resource.js'
+import { lockRemoved, type PersonaTypes, personaResource } from './resource.js'
 import {
   changedFields,
   contentOf,
@@ -55,9 +55,11 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'deletion',
   isAlone: () => false,
-  decide: async (_, state, { caller }) => {
+  decide: async (db, state, { caller }) => {
     requireDeletable(state, caller)
-    return decideDeletion(state)
+    const decision = decideDeletion(state)
+    if (db.isTransaction) await lockRemoved(db, state, decision.after)
+    return decision
   },
 }
 

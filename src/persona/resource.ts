@@ -1,4 +1,6 @@
+import type { Kysely } from 'kysely'
 import { viewerParameters } from '../auth/viewer.js'
+import type { Tables } from '../db/tables.js'
 import { SnapshotTooLarge } from '../errors.js'
 import { definitionsOf } from '../tool/definition-cache.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
@@ -22,6 +24,7 @@ import {
   isVisible,
   type PersonaDecision,
   type PersonaUpdate,
+  requireEditable,
   requireVersions,
   shownToolsOf,
   takenFrom,
@@ -47,15 +50,16 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return RELATIONS.every(([relation]) => content[relation] === state[relation])
   },
   decide: async (db, state, update) => {
-    const attached = attachedIds(state, askedContent(state, update))
-    const viewer = viewerParameters(update.caller)
-    const references = await readReferences(db, attached, viewer, db.isTransaction)
+    requireEditable(state, update.caller, update.proposes) // before anything is locked
+    const content = askedContent(state, update)
+    const locks = db.isTransaction && !update.proposes
+    if (locks) await lockRemoved(db, state, content)
+    const references = await readReferences(db, attachedIds(state, content), viewerParameters(update.caller), locks)
     return decidePersona(state, update, references)
   },
   write: async (db, state, { changes, after, attacher }, viewer, entry) => {
     const { id, access } = state
     const links = changes.flatMap(({ field }) => (isRelation(field) ? [linkChanges(field, state, after)] : []))
-    for (const link of links) await lockLinks(db, id, link)
     const wanted = writeParameters(COLUMNS, state, changes, viewer, entry)
     const row = await writePersona.first(db, { access, ...wanted })
     if (row === undefined) return undefined
@@ -72,6 +76,11 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   requireVersions,
   changesOf: personaChanges,
   takenFrom,
+}
+
+/** Locks the links that a change to this content removes, so that any waiting happens before rights are checked. */
+export async function lockRemoved(db: Kysely<Tables>, state: PersonaState, content: PersonaContent): Promise<void> {
+  for (const [relation] of RELATIONS) await lockLinks(db, state.id, linkChanges(relation, state, content))
 }
 
 /** The links of one relation to remove and to add. A share whose level changes is removed and added again. */

@@ -70,7 +70,7 @@ const linkTable = (relation: Relation) => {
   return { table: table as 'persona_user', end: column as 'user_id' }
 }
 
-/** Locks the links that an update will remove, so that waiting for other writers happens before rights are checked. */
+/** Locks the links of one relation that an update will remove. */
 export async function lockLinks(db: Kysely<Tables>, agent: number, { relation, removed }: LinkChanges): Promise<void> {
   const { table, end } = linkTable(relation)
   const links = db.selectFrom(table).select(end).where('persona_id', '=', agent).where(end, 'in', removed.map(String))

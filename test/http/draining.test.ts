@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import { sql } from 'kysely'
 import t, { type Test } from 'tap'
-import { eventually, inWork, RawConnection, type Running, running } from './running.js'
+import { eventually, inWork, RawConnection, type Running, running, whenInWork } from './running.js'
 
 /** Longer than a test file may take: if the end waited for one of these, it would hang. */
 const NEVER_MS = 2_000_000
@@ -66,6 +66,24 @@ t.test('a client that stops sending, or reads no answer, does not hold up the en
   await requireEnd(started, [silent, steady])
   t.match(silent.text, /^HTTP\/1\.1 503 [\s\S]*"reason":"draining","outcome":"not_applied"/)
   t.match(started.log.join(''), /the connection closed before the answer was read/)
+})
+
+t.test('503 for what still waits at the end, also after a request whose client left', async t => {
+  const started = await running(t, { SHUTDOWN_TIMEOUT_MS: '1000' }, { listen: true })
+  const { database, token, port } = started
+  const trx = await database.db.startTransaction().execute()
+  await sql`select from persona where id = 1 for update`.execute(trx)
+  const head = `PATCH /persona/1?update_mask=name HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\n`
+  const sent = `${head}Content-Length: 15\r\n\r\n{"name":"late"}`
+  const left = open(t, port, sent)
+  await whenInWork(started, 1)
+  const stays = open(t, port, sent)
+  await whenInWork(started, 2)
+  left.socket.destroy()
+  const ended = requireEnd(started, [stays])
+  await stays.until(/503[\s\S]*draining/)
+  await trx.rollback().execute()
+  await ended
 })
 
 async function ask(port: number, path: string, init: RequestInit = {}): Promise<string> {

@@ -215,3 +215,31 @@ t.test('503: an update whose rights change each time it is tried is not applied,
   t.ok(Number(answer.headers['retry-after']) > 0)
   t.not((await storedAgent({ database }, 11)).description, 'x')
 })
+
+t.test(
+  'a right to attach that is lost while a link waits is judged as it is then; without the right to edit nothing waits',
+  async t => {
+    const { call, database, token } = await worldApp(t)
+    const { db } = database
+    const [alice, bob] = [await token('alice@example.com'), await token('bob@example.com')]
+    const sets = (ids: number[], by = alice) =>
+      call('PATCH', '/persona/1?update_mask=document_set_ids', { token: by, body: { document_set_ids: ids } })
+    await sql`insert into document_set (id, name) values (91, 'one'), (92, 'two')`.execute(db)
+    await sql`insert into document_set_user select set, id from user_account, unnest(array[91, 92]) as set where email = 'alice@example.com'`.execute(
+      db,
+    )
+    t.equal((await sets([91])).statusCode, 200)
+    const trx = await db.startTransaction().execute()
+    await sql`select from persona_document_set where document_set_id = 91 for update`.execute(trx)
+    const answer = sets([92])
+    await untilLocked(database)
+    await sql`delete from document_set_user where document_set_id = 92`.execute(db)
+    await trx.commit().execute()
+    t.same(faultsOf(await answer), ['body.document_set_ids.0 not_found'])
+    await sql`update persona set is_public = true where id = 1`.execute(db)
+    const other = await db.startTransaction().execute()
+    await sql`select from document_set where id = 92 for update`.execute(other)
+    t.equal((await sets([92], bob)).statusCode, 403, 'while another holds the record')
+    await other.rollback().execute()
+  },
+)

@@ -188,19 +188,11 @@ function functionsOf(
   }
 }
 
-function storedCheckOf(
-  _: unknown,
-  { stored = '', headerNames }: { stored?: string | undefined; headerNames: string[] },
-): Checked {
-  return checkedOnce(JSON.parse(stored), { text: stored, repeated: [] }, headerNames, false)
-}
-
 /** The tasks of tool operations. Each is a pure function with a schema for its body. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
   validate_tool: { check: bodyCheck(ValidateToolRequest), run: validationOf },
-  check_stored: { check: bodyCheck(Type.Object({})), run: storedCheckOf },
   proposed_impact: { check: bodyCheck(Type.Object({})), run: proposedImpactOf },
   read_functions: { check: bodyCheck(Type.Object({})), run: functionsOf },
 } as const
