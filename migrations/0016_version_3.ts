@@ -131,7 +131,9 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
       from proposal
       union all
       select closed_transaction_id, closed_place, 'proposal', id, resource_kind, resource_id, 1, 2, closed_at,
-        closed_by, null, '{}'::text[], null, null, author_id, state
+        closed_by, null, '{}'::text[], null, case state when 'closed' then
+          (select a.taken_from from audit a where a.transaction_id = closed_transaction_id
+            and a.resource_kind = proposal.resource_kind and a.resource_id = proposal.resource_id limit 1) end, author_id, state
       from proposal
     ) c cross join change_feed f`.execute(db)
   await sql`

@@ -54,10 +54,14 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
     ), shown as (
       select a.transaction_id, a.place, a.cursor, a.kind, a.id, a.version_after as version, coalesce(a.proposal_action, ${ACTION}) as action,
         ${instant(sql.ref('a.at'))} as at, a.fields, a.command, a.actor_id, ${AUTHOR} as author, s.*
-      from looked_at a cross join change_sight(a.resource_kind, a.resource_id, a.fields, a.taken_from, ${param('user')},
-        ${param('is_admin')}, ${param('manages_all')}, ${param('managed_groups')}, ${param('agents')}, ${param('tools')}) s
+      from looked_at a left join change_sight(a.resource_kind, a.resource_id, case a.kind when 'proposal' then '{deleted}' else a.fields end,
+        a.taken_from, ${param('user')}, ${param('is_admin')}, ${param('manages_all')}, ${param('managed_groups')}, ${param('agents')},
+        ${param('tools')}) s on true
       where coalesce(a.kind = ${param('kind')}, true)
-        and (a.kind <> 'proposal' or s.is_seen and (s.may_edit or a.author_id = ${param('user')}))
+        and case when a.kind <> 'proposal' then s.is_seen is not null
+          when a.author_id = ${param('user')} then coalesce(a.resource_id = any
+            (case a.resource_kind when 'tool' then ${param('tools')} else ${param('agents')} end), true)
+          else s.may_edit or a.proposal_action = 'closed' and not s.is_seen end
       order by a.transaction_id, a.place limit ${param('rows')}
     )
     select feed, (select json_agg(shown order by transaction_id, place) from shown) as rows,

@@ -130,6 +130,7 @@ async function readPage({ db }: Database, caller: Caller, after: string, asked: 
 
 function changeOf(row: FeedRow): object {
   const { kind, id, version, action, at, fields, is_seen, may_edit } = row
-  const shown = { kind, id, version, action: is_seen || action === 'deleted' ? action : 'gone', at }
+  const isGone = kind !== 'proposal' && action !== 'deleted' && !is_seen
+  const shown = { kind, id, version, action: isGone ? 'gone' : action, at }
   return may_edit ? { ...shown, fields, actor: actorOf(row) } : shown
 }

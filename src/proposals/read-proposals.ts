@@ -35,7 +35,7 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
     operationId: 'list_proposals',
     summary: 'List Proposals',
     description:
-      'Lists the proposals of the caller, and those that they may decide, for records that they can see, in the order of their ids. ' +
+      'Lists the proposals of the caller, and those that they may decide, in the order of their ids. ' +
       'Ended proposals of others need `id`. `Link` with `rel="next"` leads to the next page. Messages are data from other people.',
     querystring: Type.Object({
       state: queryChoice(STATES, 'Only proposals in this state.'),
@@ -64,7 +64,8 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
     description:
       'Returns a proposal and its differences from the current record. An approval takes its `ETag` as `If-Match`, so ' +
       'that nothing unseen is approved. Callers who may decide get the `Warning` of an approval. Message and proposed values are data from ' +
-      'another person. An ended one keeps values up to 4 KiB, as `to`; longer ones, and definitions, are null.',
+      'another person. An ended one keeps values up to 4 KiB, as `to`; longer ones, and definitions, are null. Its author can read it ' +
+      'even if they cannot see the record. It then has no value of the record, and each `to` has plain ids.',
     params: Type.Object({ proposal_id: pathId() }),
     headers: Type.Object({ 'if-none-match': IfNoneMatch }),
     response: readResponses(reference(ProposalRecord), 'The proposal.', ['warning'], [404]),
@@ -77,13 +78,13 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
 }
 
 /** The JSON of a `ProposalSummary`. */
-export function summaryOf({ may_decide: _, ...summary }: ProposalRow): string {
+export function summaryOf({ may_decide: _, is_seen: __, ...summary }: ProposalRow): string {
   return JSON.stringify(summary)
 }
 
 /** The tag that an approval sends as `If-Match`: `"proposal-17-7"`. It includes the version of the record that the approver saw. */
 export function proposalTag({ id, record }: ProposalRow): string {
-  return `"proposal-${id}-${record.version}"`
+  return `"proposal-${id}-${record.version ?? 0}"`
 }
 
 /** Renders a `ProposalRecord` as the caller sees it. Throws `ResourceNotFound`. */
@@ -98,8 +99,9 @@ async function showProposal(
   const { row, fields, state, definition, shown } = await inOneSnapshot(database, async trx => {
     const row = await readProposal(trx, caller, id)
     const { resource, differenceOf } = PROPOSAL_KINDS[row.kind]
-    const state = await readState(trx, resource, row.record.id, viewer)
     const fields = await readFields(trx, row)
+    if (!row.is_seen) return { row, fields, shown: endedChanges(fields) }
+    const state = await readState(trx, resource, row.record.id, viewer)
     const changes = row.state === 'open' ? differenceOf(state, fields, caller) : endedChanges(fields)
     const others = changes.filter(change => !isDefinition(change)).map(({ field, ...sides }) => [field, sides])
     const asRow = { version: NO_VERSION, version_before: NO_VERSION, difference: Object.fromEntries(others) }
@@ -110,8 +112,9 @@ async function showProposal(
   const texts = definition && (await definitionTexts(database, definition))
   const changes = shown.map(change => JSON.stringify(change))
   if (texts) changes.push(`{"field":"definition","from":${texts.from},"to":${texts.to}}`)
-  const isDecided = row.state !== 'open' || !row.may_decide
-  const warnings = isDecided || row.conflicts.length > 0 ? [] : await warningsNow(options, request, row, state, fields)
+  const isDecided = state === undefined || row.state !== 'open' || !row.may_decide
+  const warnings =
+    isDecided || row.conflicts?.length !== 0 ? [] : await warningsNow(options, request, row, state, fields)
   const impact = texts && !isDecided ? await impactOf(options, request, state as ToolState, texts.to) : 'null' // only tools have definitions
   return { row, warnings, text: `${summaryOf(row).slice(0, -1)},"changes":[${changes.join()}],"impact":${impact}}` }
 }

@@ -15,14 +15,19 @@ const SUMMARY = {
   author: Person,
   message: text({ description: FROM_OTHERS }),
   record: Type.Object(
-    { id: identifier(), name: text(), version: Type.Integer() },
-    { description: 'The agent or tool as it is now.' },
+    { id: identifier(), name: nullable(text()), version: nullable(Type.Integer()) },
+    {
+      description:
+        'The agent or tool as it is now. If the caller cannot see it, these values and `conflicts` are null.',
+    },
   ),
   base_version: Type.Integer({ description: 'The version that the proposal is based on.' }),
   fields: list(text(), { description: 'The fields that it would change.' }),
-  conflicts: list(text(), {
-    description: 'Fields that changed since the base version. If there are any, it cannot be approved.',
-  }),
+  conflicts: nullable(
+    list(text(), {
+      description: 'Fields that changed since the base version. If there are any, it cannot be approved.',
+    }),
+  ),
   created_at: dateTime(),
   closed_at: nullable(dateTime()),
   closed_by: nullable(Person, { description: 'Null also for the operator.' }),

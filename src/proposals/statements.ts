@@ -8,22 +8,24 @@ import { Refused, ResourceNotFound, TRY_AGAIN, Unavailable } from '../errors.js'
 import type { CheckedDefinition } from '../tool/rules.js'
 import type { ProposedFields } from './kinds.js'
 
-/** A proposal that the caller can see, with the current version of its record. */
+/** A proposal that the caller can see, with the current version of its record if they can see that too. */
 export interface ProposalRow {
   id: number
   kind: ResourceKind
-  record: { id: number; name: string; version: number }
+  record: { id: number; name: string | null; version: number | null }
   base_version: number
   author: { id: string; email: string }
   message: string
   fields: string[]
   /** The proposed fields that others have changed since the proposal's base version. */
-  conflicts: string[]
+  conflicts: string[] | null
   state: ProposalState
   created_at: string
   closed_at: string | null
   closed_by: { id: string; email: string } | null
   reason: string | null
+  /** True if the caller can see the record now. */
+  is_seen: boolean
   /** True if the caller may update the record. */
   may_decide: boolean
 }
@@ -38,8 +40,8 @@ export interface AskedProposals {
 }
 
 /**
- * Reads the caller's own proposals and those that they may decide, sorted by id, for records that they can see now. Ended proposals of others
- * require the id of a record, so that an index finds them.
+ * Reads the caller's own proposals and those that they may decide, sorted by id. Reads nothing of records that they cannot see now. Ended
+ * proposals of others require the id of a record, so that an index finds them.
  */
 export async function readProposals(
   db: Kysely<Tables>,
@@ -62,11 +64,12 @@ export async function readProposals(
   ]
   const found = await sql<ProposalRow>`
     select q.id, q.resource_kind as kind, q.state, ${person('a')} as author, q.message, q.base_version, proposed as fields,
-      json_build_object('id', q.resource_id, 'name', coalesce(p.name, t.name), 'version', coalesce(p.version, t.version)) as record,
-      array(select c.key from jsonb_each_text(coalesce(p.field_versions, t.field_versions)) c
-        where q.state = 'open' and c.value::integer > q.base_version and c.key = any (proposed) order by 1) as conflicts,
+      json_build_object('id', q.resource_id, 'name', case when is_seen then coalesce(p.name, t.name) end,
+        'version', case when is_seen then coalesce(p.version, t.version) end) as record,
+      case when is_seen then array(select c.key from jsonb_each_text(coalesce(p.field_versions, t.field_versions)) c
+        where q.state = 'open' and c.value::integer > q.base_version and c.key = any (proposed) order by 1) end as conflicts,
       ${instant(sql.ref('q.created_at'))} as created_at, ${instant(sql.ref('q.closed_at'))} as closed_at,
-      case when c.id is not null then ${person('c')} end as closed_by, q.reason, may_decide
+      case when c.id is not null then ${person('c')} end as closed_by, q.reason, is_seen, is_seen and may_update as may_decide
     from proposal q
     join user_account a on a.id = q.author_id
     left join user_account c on c.id = q.closed_by
@@ -74,15 +77,15 @@ export async function readProposals(
     left join tool t on q.resource_kind = 'tool' and t.id = q.resource_id
     cross join lateral (select array(select json_object_keys(q.fields)) as proposed, ${personaAccess(viewer.user)} as access,
       case when t.id is not null then ${managedAs(viewer)} end as managed) r
-    cross join lateral (select t.id is not null or p.id is not null and (${viewer.isAdmin} or access <> 'none') as is_seen,
+    -- Another tool may have the id of one that was removed.
+    cross join lateral (select p.id is not null and (${viewer.isAdmin} or access <> 'none') or t.id is not null
+        and not exists (select from audit r where r.resource_kind = 'tool' and r.resource_id = t.id
+          and r.version_after > q.base_version and 'removed' = any (r.fields)) as is_seen,
       managed is not null
-        or p.id is not null and not p.builtin_persona and (${viewer.isAdmin} or access in ('owner', 'editor')) as may_decide) s
-    where is_seen and (may_decide or q.author_id = ${viewer.user}) and q.id > ${after}::integer
+        or p.id is not null and not p.builtin_persona and (${viewer.isAdmin} or access in ('owner', 'editor')) as may_update) s
+    where (is_seen and may_update or q.author_id = ${viewer.user}) and q.id > ${after}::integer
       and ${sql.join(asked, sql` and `)}
       and coalesce(q.resource_id = any (case q.resource_kind when 'tool' then ${tools}::integer[] else ${agents} end), true)
-      -- Another tool may have the id of one that was removed.
-      and (t.id is null or not exists (select from audit r where r.resource_kind = 'tool' and r.resource_id = t.id
-        and r.version_after > q.base_version and 'removed' = any (r.fields)))
     order by q.id limit ${rows}::integer`.execute(db)
   return found.rows
 }

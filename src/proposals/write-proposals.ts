@@ -76,7 +76,7 @@ const NOTHING = { loc: ['body'], msg: 'Nothing of this differs from what is stor
 function answerOf<T extends ResourceTypes>(row: ProposalRow, decision: T['Decision'] | null): Stored<T> {
   const proposal = { location: `/proposals/${row.id}`, tag: proposalTag(row) }
   const { id, version } = row.record
-  return { snapshot: summaryOf(row), id, version, decision, overwritten: [], proposal }
+  return { snapshot: summaryOf(row), id, version: version ?? 0, decision, overwritten: [], proposal }
 }
 
 const ACTS = {
@@ -148,7 +148,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
   ): Promise<void> {
     const work = () =>
       inTransaction(database, { rollback: false }, async trx => {
-        if (!(await lockRow(trx, { kind }, record.id))) throw new ResourceNotFound('proposal')
+        await lockRow(trx, { kind }, record.id)
         const { caller } = await request.readNow(trx)
         const row = await readOpen(trx, caller, id)
         require(row, caller)
@@ -189,7 +189,7 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
           extra: { reason: 'changed', current_etag: tag, changed: null },
         })
       const { conflicts } = row
-      if (conflicts.length > 0) throw new Refused('PROPOSAL_CONFLICT', CONFLICT, { extra: { conflicts } })
+      if (conflicts?.length !== 0) throw new Refused('PROPOSAL_CONFLICT', CONFLICT, { extra: { conflicts } })
       const asked = { ...request, ...(await updateOf(db, await readFields(db, row), ring)) }
       const decision = await resource.decide(db, state, asked).catch(error => {
         throw error instanceof InvalidRequest ? unusable(error) : error

@@ -80,56 +80,6 @@ t.test('202: who sees an agent proposes, its owner approves, and the history nam
   t.same(row, { command: `approve --proposal ${proposal} --author ${BOB}` })
 })
 
-t.test('every caller on every route, by the state of the proposal', async t => {
-  const id = await open()
-  const hidden = await agentOf({ is_public: false, users: [BOB] })
-  const callers = {
-    owner: alice,
-    author: bob,
-    'sees the agent': carol,
-    admin,
-    'no rights': await world.token('ext@example.com'),
-  }
-  const ends = {
-    open: [],
-    approved: ['approve', alice],
-    rejected: ['reject', alice],
-    withdrawn: ['withdraw', bob],
-  } as const
-  const found: Record<string, string> = {}
-  for (const [state, [act, by]] of Object.entries(ends)) {
-    for (const [name, token] of Object.entries(callers)) {
-      const of = name === 'no rights' ? hidden : id
-      const answers: string[] = []
-      for (const route of ['read', 'approve', 'reject', 'withdraw']) {
-        const proposal = await propose('persona', of, { description: `${state} ${name} ${route}` })
-        if (act === 'approve') await approve(proposal)
-        else if (act !== undefined) await end(proposal, act, by)
-        const answer = await (route === 'read'
-          ? get(`/proposals/${proposal}`, token)
-          : route === 'approve'
-            ? approve(proposal, token, bob)
-            : end(proposal, route, token))
-        answers.push(`${answer.statusCode}${answer.statusCode < 400 ? '' : ` ${answer.json().error_code}`}`)
-        await end(proposal, 'withdraw', bob)
-      }
-      found[`${state}, ${name}`] = answers.join(', ')
-    }
-  }
-  const closed = '200, 409 PROPOSAL_CLOSED, 409 PROPOSAL_CLOSED, 409 PROPOSAL_CLOSED'
-  const none = '404 NOT_FOUND, 404 NOT_FOUND, 404 NOT_FOUND, 404 NOT_FOUND'
-  const decides = '200, 204, 204, 403 INSUFFICIENT_PERMISSIONS'
-  const ofClosed = (state: string) => ({
-    ...{ [`${state}, owner`]: closed, [`${state}, author`]: closed, [`${state}, admin`]: closed },
-    ...{ [`${state}, sees the agent`]: none, [`${state}, no rights`]: none },
-  })
-  t.same(found, {
-    ...{ 'open, owner': decides, 'open, admin': decides, 'open, sees the agent': none, 'open, no rights': none },
-    'open, author': '200, 403 OWN_PROPOSAL, 403 INSUFFICIENT_PERMISSIONS, 204',
-    ...{ ...ofClosed('approved'), ...ofClosed('rejected'), ...ofClosed('withdrawn') },
-  })
-})
-
 t.test('what a proposal is refused, at once', async t => {
   const id = await open()
   const tool = await toolOf({ custom_headers: [{ key: 'X-Key', value: 'secret' }] })
@@ -309,7 +259,7 @@ t.test('a key stands for one proposal; lists have own ones and those to decide; 
     /<\?id=\d+&limit=1&state=open&after=\d+>/,
   )
   await remove(`/persona/${id}`)
-  t.same(await listed(alice), [], 'nobody sees the proposals of a deleted agent')
+  t.same(await listed(alice), [], 'who is not their author does not see the proposals of a deleted agent')
   await world.restore(`/persona/${id}`, 1)
   t.same(
     (await listed(alice)).map(({ state }: { state: string }) => state),
@@ -410,4 +360,59 @@ t.test('an erased author leaves no open proposal', async t => {
   const proposal = await propose('persona', await open(), { name: 'x' }, { token: await world.token(email) })
   await eraseUser(world.database.db, email)
   t.match((await get(`/proposals/${proposal}`, alice)).json(), { state: 'withdrawn', message: '', closed_by: null })
+})
+
+t.test('an author reads and withdraws what they proposed for an agent that they no longer see', async t => {
+  const id = await open()
+  const fields = { name: 'Mine', users: [BOB] }
+  const [first, second] = [await propose('persona', id, fields), await propose('persona', id, { name: 'Again' })]
+  await patch(id, { is_public: false, name: 'Secret' })
+  const shown = (await get(`/proposals/${first}`, bob)).json()
+  const unseen = { record: { id, name: null, version: null }, conflicts: null, impact: null }
+  const changes = [
+    { field: 'name', from: null, to: 'Mine' },
+    { field: 'users', from: [], to: [BOB] },
+  ]
+  t.match(shown, { ...unseen, state: 'open', changes })
+  t.notMatch(JSON.stringify((await get(`/proposals?id=${id}`, bob)).json()), 'Secret')
+  t.match((await approve(first, bob)).json(), { error_code: 'OWN_PROPOSAL' })
+  t.match(await end(first, 'reject', bob), { statusCode: 403 })
+  for (const act of ['reject', 'withdraw']) t.match(await end(first, act, carol), { statusCode: 404 })
+  t.match(await get(`/proposals/${first}`, carol), { statusCode: 404 })
+  const bound = await world.token('bob@example.com', { personaIds: [id + 1_000] })
+  t.match(await get(`/proposals/${first}`, bound), { statusCode: 404 })
+  t.match(await end(first, 'withdraw', bob), { statusCode: 204 })
+  t.match(await end(second, 'reject', alice), { statusCode: 204 })
+  t.match((await get(`/proposals/${second}`, bob)).json(), { ...unseen, state: 'rejected', reason: 'not now' })
+})
+
+t.test('the deletion of an agent or tool closes proposals, which their authors and those who saw it learn', async t => {
+  const id = await agentOf({ is_public: true, users: [BOB, ADMIN] })
+  await world.makeBobEditor(id)
+  const tool = await toolOf()
+  await untilPublished(world.database.db)
+  const { next } = (await get('/changes', alice)).json()
+  const ofAgent = await propose('persona', id, { name: 'k' }, { token: carol })
+  const ofTool = await propose('tool', tool, { name: 'k' }, { token: manager })
+  await patch(id, { is_public: false })
+  await remove(`/persona/${id}`)
+  await remove(`/admin/tool/custom/${tool}`, admin)
+  await untilPublished(world.database.db)
+  const actionsOf = async (token: string) => {
+    const { changes } = (await get(`/changes?after=${next}&kind=proposal`, token)).json()
+    return changes.map(({ id, action }: { id: number; action: string }) => `${id} ${action}`)
+  }
+  t.same(await actionsOf(carol), [`${ofAgent} proposed`, `${ofAgent} closed`])
+  t.same(await actionsOf(manager), [`${ofTool} proposed`, `${ofTool} closed`])
+  for (const token of [alice, bob]) t.same(await actionsOf(token), [`${ofAgent} closed`])
+  t.same((await actionsOf(admin)).sort(), [`${ofAgent} closed`, `${ofTool} closed`, `${ofTool} proposed`].sort())
+  t.same(await actionsOf(await world.token('ext@example.com')), [])
+  for (const [proposal, token] of [
+    [ofAgent, carol],
+    [ofTool, manager],
+  ] as const) {
+    t.match((await get(`/proposals/${proposal}`, token)).json(), { state: 'closed', changes: [{ to: 'k' }] })
+    t.match(await end(proposal, 'withdraw', token), { statusCode: 409 })
+    t.match(await get(`/proposals/${proposal}`, admin), { statusCode: 404 })
+  }
 })

@@ -1,7 +1,6 @@
 import fc from 'fast-check'
 import { sql } from 'kysely'
 import t from 'tap'
-import { eraseUser } from '../../src/admin/erasure.js'
 import { readBacklog } from '../../src/changes/feed.js'
 import { BOB } from '../fixtures/users.js'
 import { historyWorld } from '../history/world.js'
@@ -149,30 +148,4 @@ t.test('a connection that ends between the update and the end of the proposal le
   await sql`drop trigger ends on proposal`.execute(db)
   t.match(await approve(), { statusCode: 204 })
   t.match(await contents(id), { version: 2, name: 'B' })
-})
-
-t.test('an approval that waited for the record is judged by the rights of then', async t => {
-  const id = await agentOf({ is_public: true, users: [BOB] })
-  await world.makeBobEditor(id)
-  const sent = { token: people.viewer, body: { name: 'B' }, headers: { 'if-match': `"persona-${id}-1"` } }
-  const { id: proposal } = (await call('PATCH', `/persona/${id}?update_mask=name&propose=true`, sent)).json()
-  const headers = { 'if-match': `"proposal-${proposal}-1"` }
-  const answer = await db.transaction().execute(async trx => {
-    await sql`select from persona where id = ${id} for update`.execute(trx)
-    const waiting = call('POST', `/proposals/${proposal}/approve`, { token: people.editor, headers })
-    await world.query`select pg_sleep(0.3)`
-    await sql`update persona_user set level = 'viewer' where persona_id = ${id}`.execute(trx)
-    return { waiting }
-  })
-  t.match(await answer.waiting, { statusCode: 404 }, 'it is not theirs to see any more')
-  t.match(await contents(id), { version: 1, name: 'Agent' })
-})
-
-t.test('an erased person leaves no message of a proposal', async t => {
-  const id = await agentOf({ is_public: true })
-  const sent = { token: people.viewer, body: { name: 'B' }, headers: { 'if-match': `"persona-${id}-1"` } }
-  const url = `/persona/${id}?update_mask=name&propose=true&message=By%20Carol`
-  const { id: proposal } = (await call('PATCH', url, sent)).json()
-  await eraseUser(db, 'carol@example.com')
-  t.match((await get(`/proposals/${proposal}`)).json(), { message: '', author: { email: /erased\.invalid$/ } })
 })

@@ -11,9 +11,9 @@ interface Proposal {
   state: 'open' | 'approved' | 'rejected' | 'withdrawn' | 'closed'
   author: Person
   message: string
-  record: { id: number; name: string }
+  record: { id: number; name: string | null }
   fields: string[]
-  conflicts: string[]
+  conflicts: string[] | null
   created_at: string
   closed_at: string | null
   closed_by: { email: string } | null
@@ -22,7 +22,8 @@ interface Proposal {
   impact: ImpactReport | null
 }
 
-const conflictTags = ({ conflicts }: Proposal) => (conflicts.length > 0 ? ['conflict'] : [])
+const conflictTags = ({ conflicts }: Proposal) => (conflicts?.length ? ['conflict'] : [])
+const nameOf = ({ kind, record }: Proposal) => record.name ?? `${kind === 'tool' ? 'tool' : 'agent'} ${record.id}`
 
 /** The caller's own proposals and those that they may decide. */
 export function Proposals() {
@@ -31,7 +32,7 @@ export function Proposals() {
   const loaded = useLoad(signal => readAll<Proposal>(['proposals', query], signal), isAll)
   const rows = loaded.data?.toReversed().map(row => ({
     id: row.id,
-    name: `${row.record.name}: ${row.fields.map(titled).join(', ')}`,
+    name: `${nameOf(row)}: ${row.fields.map(titled).join(', ')}`,
     tags: [row.state, ...conflictTags(row)],
     cells: [row.message, row.author.email, dated(row.created_at)],
   }))
@@ -65,7 +66,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   const ended = closed_at && `${state} by ${closed_by?.email ?? 'the operator'}, ${dated(closed_at)}`
   return (
     <View
-      title={`Change of ${record.name}`}
+      title={`Change of ${nameOf(data)}`}
       tags={[state, ...conflictTags(data)]}
       state={`Proposed by ${author.email}, ${dated(data.created_at)}${ended ? `; ${ended}` : ''}.`}
       loaded={loaded}
@@ -75,7 +76,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       <a href={`#/${kind === 'persona' ? 'agents' : 'tools'}/${record.id}`}>
         See the {kind === 'persona' ? 'agent' : 'tool'} as it is
       </a>
-      {isOpen && conflicts.length > 0 && (
+      {isOpen && conflicts !== null && conflicts.length > 0 && (
         <Note text={`Changed since then: ${conflicts.map(titled).join(', ')}. It has to be proposed again.`} />
       )}
       {isOpen && <Differences list={differencesOf(side('from'), side('to'))} />}
@@ -86,7 +87,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
         <div class="savebar">
           <Field label="Reason, to reject it" value={reason} onChange={setReason} />
           {button('Reject', { body: { reason } }, reason.trim() !== '')}
-          {button('Approve', { headers: { 'if-match': etag } }, conflicts.length === 0)}
+          {button('Approve', { headers: { 'if-match': etag } }, conflicts?.length === 0)}
         </div>
       )}
     </View>
