@@ -25,7 +25,7 @@ interface Asked {
 }
 
 /** A change that the viewer may see, with whether they can see and edit the record now. */
-export interface FeedRow extends Omit<HistoryRow, 'version_before' | 'request_id' | 'difference' | 'action'> {
+export interface FeedRow extends Pick<HistoryRow, 'version' | 'at' | 'author' | 'actor_id' | 'command' | 'fields'> {
   action: (typeof ACTIONS)[number] | Exclude<ProposalState, 'open'> | 'proposed'
   cursor: string
   kind: ChangeKind

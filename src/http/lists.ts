@@ -8,7 +8,7 @@ import { answerPast } from '../updates/read.js'
 import type { OperationOptions, ResourceTypes, ShownChange, VersionedResource } from '../updates/resource.js'
 import { contentTag, type Precondition } from '../updates/tag.js'
 import { pathId, queryFlag, queryInteger, queryText } from '../validation/parameters.js'
-import { list, nullable, reference, text, uuid } from '../validation/vocabulary.js'
+import { identifier, list, nullable, reference, text, uuid } from '../validation/vocabulary.js'
 import { answerRead, answerTagged } from './answer.js'
 import { readResponses } from './openapi.js'
 import { IfNoneMatch, NO_PRECONDITION, PastVersion } from './parameters.js'
@@ -88,6 +88,9 @@ export const HistoryEntry = Type.Object(
     at: text({ format: 'date-time' }),
     action: Type.String({ enum: [...ACTIONS], description: '`applied`: by the operator, from a document.' }),
     actor: Author,
+    proposal: Type.Optional(
+      Type.Object({ id: identifier(), author: Author }, { description: 'The proposal that `actor` approved.' }),
+    ),
     request_id: text(),
     fields: list(text()),
     changes: Type.Unsafe<ShownChange[] | null>({

@@ -16,6 +16,7 @@ export interface HistoryRow extends ChangedRow {
   request_id: string
   fields: string[]
   action: (typeof ACTIONS)[number]
+  proposal: { id: number; author: { id: string; email: string } } | null
 }
 
 /** A value before or after a change, in full or shortened. */
@@ -62,6 +63,7 @@ async function readHistory(
     .leftJoin('tool_definition as d', 'd.hash', 'a.definition_before')
     .select(['a.version_after as version', 'a.version_before', 'a.at', 'a.actor_id', AUTHOR.as('author'), 'a.command'])
     .select(['a.request_id', 'a.fields', 'a.difference', ACTION.as('action'), newer.as('newer')])
+    .select(PROPOSAL.as('proposal'))
     .where('a.version_after', '>', removed ?? 0)
     .where('a.version_after', '<', before)
     .orderBy('a.version_after', 'desc')
@@ -104,9 +106,15 @@ export const ACTION = sql<(typeof ACTIONS)[number]>`case
   when a.fields && '{removed,deleted}' then 'deleted'
   when a.actor_id is null then 'applied' else 'updated' end`
 
+/** SQL: the proposal that the audit row `a` approved, which its command names. */
+const PROPOSAL = sql<HistoryRow['proposal']>`(
+  select json_build_object('id', named[1]::integer, 'author', json_build_object('id', u.id, 'email', u.email))
+  from regexp_match(a.command, '^approve --proposal (\\d+) --author (\\S+)$') named join user_account u on u.id = named[2]::uuid)`
+
 export function entryOf(row: HistoryRow, changes: ShownChange[] = []) {
-  const { version, at, action, request_id, fields, difference } = row
-  return { version, at, action, actor: actorOf(row), request_id, fields, changes: difference && changes }
+  const { version, at, action, request_id, proposal, fields, difference } = row
+  const approved = proposal && { proposal }
+  return { version, at, action, actor: actorOf(row), ...approved, request_id, fields, changes: difference && changes }
 }
 
 /** The author of a change in the form that answers show. */

@@ -75,6 +75,7 @@ t.test('202: who sees an agent proposes, its owner approves, and the history nam
   t.equal((await rowOf(id)).description, 'better')
   const [entry] = (await get(`/persona/${id}/history`, alice)).json()
   t.match(entry, { version: 2, action: 'updated', actor: { id: ALICE }, fields: ['description'] })
+  t.same(entry.proposal, { id: proposal, author: { id: BOB, email: 'bob@example.com' } })
   const [row] = await world.query`select command from audit where resource_kind = 'persona' and resource_id = ${id}
     order by version_after desc limit 1`
   t.same(row, { command: `approve --proposal ${proposal} --author ${BOB}` })
