@@ -20,6 +20,7 @@ import { lockRow } from '../updates/new-row.js'
 import { endProposals } from '../updates/proposals.js'
 import type { Job, Propose, ResourceTypes, Stored, VersionedResource } from '../updates/resource.js'
 import { entityTag, type Precondition, preconditionHolds } from '../updates/tag.js'
+import { SAME_KEY, unknownOutcome } from '../updates/unavailable.js'
 import { unknownFields } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
 import { PROPOSAL_KINDS, proposedBy } from './kinds.js'
@@ -35,14 +36,19 @@ import { insertProposal, type ProposalRow, readFields, readProposal, requireRoom
  */
 export const propose: Propose = async (job, message) => {
   const { database, request } = job
+  const { key, kind, id } = request
+  const look = `Look for it with GET /proposals?kind=${kind}&id=${id}&state=open before you repeat it.`
+  const unknown = unknownOutcome('the proposal was stored', key === null ? look : SAME_KEY)
   try {
-    return await withRetries(() => proposeOnce(job, message))
+    return await withRetries(() => proposeOnce(job, message)).catch(unknown)
   } catch (error) {
     if (!(error instanceof Repeated)) throw error
     const row = await withRetries(() => readProposal(database.db, request.caller, error.first.id))
     return answerOf(row, null)
   }
 }
+
+const readState = (id: number) => `Read GET /proposals/${id}, whose state answers it.`
 
 const TAG_REQUIRED = 'A proposal must have If-Match with the ETag of the agent or tool that was read.'
 
@@ -156,7 +162,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
         const match = sql<boolean>`id = ${id} and ${grantsStand}`
         if ((await endProposals(trx, { ...given, by: caller.userId }, match)) === 0) throw rightsChanged()
       })
-    await withRetries(work)
+    await withRetries(work).catch(unknownOutcome(`the proposal was ${given.state}`, readState(id)))
   }
 }
 
@@ -177,6 +183,7 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
   return {
     ...resource,
     isAlone: () => false,
+    remedy: readState(id),
     decide: async (db, state, request) => {
       const { caller } = request
       const row = await readOpen(db, caller, id)

@@ -101,6 +101,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
   /** The noun for this request in messages. */
   readonly act: 'update' | 'creation' | 'deletion' | 'restoration'
+  /** How to find out the outcome of a lost commit, if not as for other requests. */
+  readonly remedy?: string
   /** The columns of a new row with this owner; the operator's rows have none. */
   newRow(owner: string | null): Readonly<Record<string, unknown>>
   /** `lookup` reads the state together with the caller; `read` reads it as a viewer sees it. */

@@ -48,11 +48,18 @@ export async function settle<T extends ResourceTypes>(
   written: { entry: AuditEntry; answer: Stored<T> } | undefined,
 ): Promise<Stored<T>> {
   if (written !== undefined && (await job.database.hasStored(auditRow(written.entry)))) return written.answer
-  const message =
-    `The connection to the database was lost. Whether the ${job.resource.act} was applied is not known. ` +
-    waysToRepeat(job)
-  throw new Unavailable('database_unreachable', message, 'unknown', { cause: doubt })
+  const { act, remedy = waysToRepeat(job) } = job.resource
+  return unknownOutcome(`the ${act} was applied`, remedy)(doubt)
 }
+
+/** Replaces the error of a commit without an answer. `remedy`: how to find out whether it is stored, or to repeat the request. */
+export const unknownOutcome = (stored: string, remedy: string) => (cause: unknown) => {
+  if (!(cause instanceof CommitUnknown)) throw cause
+  const message = `The connection to the database was lost. Whether ${stored} is not known. ${remedy}`
+  throw new Unavailable('database_unreachable', message, 'unknown', { cause })
+}
+
+export const SAME_KEY = 'Repeat it with the same Idempotency-Key: it is applied once.'
 
 /** The query that returns a row if exactly this audit row was stored. Request ids are unique. */
 function auditRow({ resource_kind: kind, resource_id, version_after, request_id }: AuditEntry) {
@@ -63,7 +70,7 @@ function auditRow({ resource_kind: kind, resource_id, version_after, request_id 
 
 /** How to repeat a request with an unknown outcome. It depends on the headers of the request. */
 function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { key, precondition } }: Job<T>): string {
-  if (key !== null) return 'Repeat it with the same Idempotency-Key: it is applied once.'
+  if (key !== null) return SAME_KEY
   if (act === 'creation')
     return 'Look for it in the list before you repeat it: a second one may be created. Send an Idempotency-Key with the next.'
   if (act === 'deletion') return 'Repeat it: 404 then says that it was applied.'

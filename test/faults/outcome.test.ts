@@ -191,9 +191,53 @@ t.test('applied when the answer of the commit is lost: changes of one field belo
   }
 })
 
+t.test('503 unknown, with the way to find out, when the commit of a proposal or of its end is lost', async t => {
+  const { etag = '' } = await update(direct, 'persona', 'before proposals')
+  const unknown = (detail: RegExp) => ({ status: 503, body: { outcome: 'unknown', detail } })
+  const lost = async (
+    whenCommitted: (pid: number) => void,
+    ...asked: [path: string, body?: object, headers?: Headers]
+  ) => {
+    onCommit({ sent: '' }, whenCommitted)
+    const answer = await ask(service, asked[0].startsWith('/persona') ? 'PATCH' : 'POST', ...asked)
+    passAll()
+    goOn()
+    return answer
+  }
+  const url = '/persona/1?update_mask=name&propose=true'
+  const keyed = { 'if-match': etag, 'idempotency-key': '"a lost proposal"' }
+  const again = /the proposal was stored is not known\. Repeat it with the same Idempotency-Key/
+  t.match(await lost(loseNextAnswer, url, { name: 'by key' }, keyed), unknown(again))
+  t.equal((await ask(direct, 'PATCH', url, { name: 'by key' }, keyed)).status, 202)
+  const list = '/proposals?kind=persona&id=1&state=open'
+  const look = `Whether the proposal was stored is not known. Look for it with GET ${list} before`
+  t.match((await lost(loseNextAnswer, url, { name: 'without' }, { 'if-match': etag })).body.detail, look)
+  const listed = (await ask(direct, 'GET', list)).body as unknown as { id: number }[]
+  t.equal(listed.length, 2)
+  const third = (await ask(direct, 'PATCH', url, { name: 'third' }, { 'if-match': etag })).body.id
+  const [first, second] = listed.map(({ id }) => id)
+  const read = (id?: number) => ask(direct, 'GET', `/proposals/${id}`)
+  const acts = [
+    [first, 'approve', 'update was applied', 'approved', undefined, { 'if-match': (await read(first)).etag ?? '' }],
+    [second, 'reject', 'proposal was rejected', 'rejected', { reason: 'x' }],
+    [Number(third), 'withdraw', 'proposal was withdrawn', 'withdrawn'],
+  ] as const
+  for (const [id, act, outcome, state, ...sent] of acts) {
+    const answer = await lost(act === 'approve' ? hang : loseNextAnswer, `/proposals/${id}/${act}`, ...sent)
+    t.match(
+      answer,
+      unknown(new RegExp(`the ${outcome} is not known. Read GET /proposals/${id}, whose state answers it.$`)),
+    )
+    await eventually(async () => (await read(id)).body.state === state)
+  }
+})
+
 async function start(url: string): Promise<ServiceProcess> {
   const timeouts = { STATEMENT_TIMEOUT_MS: '3000', LOCK_TIMEOUT_MS: '3000' }
-  return await ServiceProcess.start({ DATABASE_URL: url, SECRET_KEYS: keys, DATABASE_POOL_SIZE: '2', ...timeouts }, t)
+  return await ServiceProcess.start(
+    { DATABASE_URL: url, SECRET_KEYS: keys, DATABASE_POOL_SIZE: '2', APPROVAL: 'anyone', ...timeouts },
+    t,
+  )
 }
 
 function ask(by: ServiceProcess, method: string, path: string, body?: object, headers: Headers = {}) {
