@@ -29,7 +29,7 @@ const ROOMS = [changes, lists, me, writes, nested, persona, proposals, runtime, 
 /** The body of an agent update with an `update_mask`, in which no field is required. */
 const PersonaFieldsUpdate = Type.Partial(persona.PersonaUpsertRequest as TObject, {
   $id: 'PersonaFieldsUpdate',
-  description: 'With `update_mask` the fields that it names; without it all that `PersonaUpsertRequest` requires.',
+  description: 'With `update_mask`, the fields in the mask; without it, the required fields of `PersonaUpsertRequest`.',
 })
 
 /** The named records: what those files export with an `$id`. */
