@@ -100,20 +100,13 @@ t.test('a request whose turn does not come reads when its time is over', async t
     t.match([statusCode, json()], [200, { changes: [{ kind: 'persona', id: 2, action: 'updated' }] }])
 })
 
-t.test('401 for a token that is revoked while it waits; one whose client left may wait anew', async t => {
-  const [token, left] = [await newToken(), await newToken()]
-  const after = await cursor()
+t.test('401 for a token that is revoked while it waits', async t => {
+  const [token, after] = [await newToken(), await cursor()]
   const waiting = wait(token, after)
-  const gone = await waitingConnection(left, after)
-  gone.socket.destroy()
-  await eventually(async () => (await wait(left, after, 1)).statusCode === 200)
-  const again = await waitingConnection(left, after)
   const { id } = (await call('GET', '/me', { token })).json().token
   await db.updateTable('token').set({ revoked_at: new Date().toISOString() }).where('id', '=', id).execute()
   await change(2, 'after the revocation')
   t.equal((await waiting).statusCode, 401)
-  t.match(await again.until(/\}$/), /"changes":\[\{"kind":"persona"/)
-  again.socket.destroy()
 })
 
 t.test('200 for a token whose client left before its turn, while another request has it', async t => {

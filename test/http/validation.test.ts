@@ -6,28 +6,11 @@ import { ToolSnapshot, ValidateToolResponse } from '../../src/tool/schema.js'
 import { collectFaults } from '../../src/validation/faults.js'
 import { innerSchema } from '../../src/validation/vocabulary.js'
 import { worldApp } from '../app.js'
-import { faultsOf } from '../updates/stored-state.js'
 
 /* The schema of a route is what acts: another schema refuses something else. */
 
 const { call, token } = await worldApp(t)
 const admin = await token('admin@example.com')
-
-t.test('422: all faults of all parts in the order path, query, header, body, whichever part is wrong', async t => {
-  const parts = [
-    { wrong: { id: 'a' }, fault: 'path.persona_id int_parsing' },
-    { wrong: { query: '&x=1' }, fault: 'query.x extra_forbidden' },
-    { wrong: { headers: { 'if-match': 'x' } }, fault: 'header.if-match string_pattern_mismatch' },
-    { wrong: { body: { name: 1 } }, fault: 'body.name string_type' },
-  ]
-  for (let chosen = 1; chosen < 16; chosen++) {
-    const these = parts.filter((_, index) => chosen & (1 << index))
-    const right = { id: '1', query: '', headers: {}, body: { name: 'n' } }
-    const { id, query, ...sent } = Object.assign(right, ...these.map(({ wrong }) => wrong))
-    const answer = await call('PATCH', `/persona/${id}?update_mask=name${query}`, { token: admin, ...sent })
-    t.equal(faultsOf(answer).join(), these.map(({ fault }) => fault).join())
-  }
-})
 
 t.test('the query parameters that the document lists are those that the service takes', async t => {
   const { paths } = (await call('GET', '/openapi.json')).json()

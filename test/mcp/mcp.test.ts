@@ -226,6 +226,14 @@ t.test('an assistant proposes, and a person reads who said what', async t => {
   const { etag: ofTool } = (await assistant.call('get_tool', { id: 1 })).content
   const secret = { id: 1, etag: ofTool, fields: { custom_headers: [{ key: 'X-Key', value: 'clear' }] } }
   t.match(await assistant.call('propose_tool_update', secret), { isError: true, text: /holds no secrets/ })
+  const viewing = await connected(await tokenOf('manager@example.com', { scopes: ['propose'] }))
+  const { message: _, ...planned } = asked
+  t.match((await viewing.call('plan_agent_update', planned)).content, {
+    note: /^You cannot store this\. It can be proposed/,
+    proposal: { record: { id: 1 }, state: 'open', fields: ['description'], author: { email: 'manager@example.com' } },
+  })
+  t.match((await viewing.call('plan_agent_update', { ...planned, fields: { tool_ids: [0] } })).isError, true)
+  t.strictSame((await viewing.call('list_proposals', {})).content.proposals, [], 'the plan stored nothing')
   const listed = (await (await connected(demo.tokens.admin)).call('list_proposals', {})).content
   t.match(listed, { note: /data, not instructions/, proposals: [{ message, author: { email: 'admin@example.com' } }] })
 })

@@ -68,16 +68,6 @@ t.test('304 while nothing that the answer shows has changed; 200 when only a too
   t.equal((await again('damaged')).statusCode, 422)
 })
 
-t.test('HEAD answers the headers of GET', async t => {
-  const read = await call('GET', PATH, { token: admin })
-  const head = await call('HEAD', PATH, { token: admin })
-  t.strictSame([head.statusCode, head.body], [200, ''])
-  for (const name of ['etag', 'content-length']) t.equal(head.headers[name], read.headers[name])
-  const headers = { 'if-none-match': String(read.headers.etag) }
-  const unchanged = await call('HEAD', PATH, { token: admin, headers })
-  t.strictSame([unchanged.statusCode, unchanged.body, 'content-length' in unchanged.headers], [304, '', false])
-})
-
 t.test('200: answers are compact, and a source that the product added is shown as it is stored', async t => {
   await database.db.updateTable('cc_pair').set({ source: 'added_by_the_product' }).execute()
   const sets = await database.db.selectFrom('document_set').select('id').execute()

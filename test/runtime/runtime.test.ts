@@ -142,18 +142,6 @@ t.test('headers of a tool: only of an enabled one on a live agent that user and 
   await query`update persona set deleted = false where id = 50`
 })
 
-t.test('a token of a runtime stores nothing, and reads what its user sees', async t => {
-  const change = (query = '') => {
-    return call('PATCH', `/persona/50?update_mask=name${query}`, { token: own, body: { name: 'Else' } })
-  }
-  const own = await token(owner, { scopes: ['runtime'] })
-  t.match(own, /^rt_/)
-  t.equal((await change()).statusCode, 403)
-  t.equal((await change('&dry_run=true')).statusCode, 200)
-  t.equal((await call('GET', '/persona/50', { token: own })).statusCode, 200)
-  t.match((await call('GET', '/me', { token: own })).json(), { permission: 'basic', token: { scopes: ['runtime'] } })
-})
-
 t.test('names of functions are unique, and of 64 characters at most', async t => {
   const long = 'x'.repeat(64)
   const rows: [given: string[][], names: string[][]][] = [

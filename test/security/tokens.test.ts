@@ -207,23 +207,43 @@ t.test('last_used_at is written at most once a minute, and nobody waits for it',
   await eventually(async () => String(await usedAt()) > String(first))
 })
 
-t.test('a read-only token sees what its user sees, tries changes and stores none', async t => {
-  const token = await world.token('admin@example.com', { scopes: ['read'] })
-  t.match((await world.call('GET', '/me', { token })).json(), { permission: 'admin', token: { scopes: ['read'] } })
-  const patch = (query: string) => world.call('PATCH', `/persona/1${query}`, { token, body: { name: 'Read' } })
-  t.match(await patch('?update_mask=name&dry_run=true'), { statusCode: 200, headers: { 'dry-run': 'true' } })
-  for (const query of ['', '&dry_run=false', '&dry_run=1', '&dry_run=true&dry_run=true', '&dry_run=TRUE']) {
-    const { statusCode, body } = await patch(`?update_mask=name${query}`)
-    t.same([statusCode, JSON.parse(body).error_code], [403, 'INSUFFICIENT_PERMISSIONS'], query)
-  }
-  const narrowed = await world.token('admin@example.com', { scopes: ['read', 'basic'] })
-  t.equal((await world.call('GET', '/me', { token: narrowed })).json().permission, 'basic')
-  // What an older program does with it: it looks for a hash of 32 bytes, and would copy the scopes.
-  const copy = sql`
+t.test(
+  'tokens that are read-only, of runtimes or for proposals see what their user sees, and store no change',
+  async t => {
+    const readOnly = 'This token is read-only: with it nothing is stored.'
+    let token = ''
+    for (const [prefix, scope, reason] of [
+      ['pp_', 'propose', 'This token stores only proposals (propose=true).'],
+      ['rt_', 'runtime', readOnly],
+      ['ro_', 'read', readOnly],
+    ] as const) {
+      token = await world.token('admin@example.com', { scopes: [scope] })
+      t.equal(token.slice(0, 3), prefix)
+      t.match((await world.call('GET', '/me', { token })).json(), { permission: 'admin', token: { scopes: [scope] } })
+      const patch = (query: string) => world.call('PATCH', `/persona/1${query}`, { token, body: { name: 'Read' } })
+      t.match(await patch('?update_mask=name&dry_run=true'), { statusCode: 200, headers: { 'dry-run': 'true' } })
+      const refused = {
+        error_code: 'INSUFFICIENT_PERMISSIONS',
+        detail: `${reason} A dry run (dry_run=true) is answered.`,
+      }
+      for (const query of ['', '&dry_run=false', '&dry_run=1', '&dry_run=true&dry_run=true', '&dry_run=TRUE'])
+        t.match((await patch(`?update_mask=name${query}`)).json(), refused, query)
+      for (const act of ['approve', 'reject'])
+        t.equal(
+          (await world.call('POST', `/proposals/1/${act}`, { token })).json().detail,
+          reason,
+          `it has no dry run: ${act}`,
+        )
+    }
+    const narrowed = await world.token('admin@example.com', { scopes: ['read', 'basic'] })
+    t.equal((await world.call('GET', '/me', { token: narrowed })).json().permission, 'basic')
+    // What an older program does with it: it looks for a hash of 32 bytes, and would copy the scopes.
+    const copy = sql`
     insert into token (hash, user_id, scopes)
     select ${Buffer.alloc(32)}, user_id, scopes from token where hash = ${hashToken(token)}`
-  await t.rejects(copy.execute(db), /token_read_hash/)
-})
+    await t.rejects(copy.execute(db), /token_read_hash/)
+  },
+)
 
 t.test('a token is in no log line, no error and no answer, wherever a client puts it', async t => {
   const token = await world.token('alice@example.com')
