@@ -29,7 +29,7 @@ export interface ApplyOptions extends ToolSurroundings {
   actor?: Actor
 }
 
-/** The result of applying a document. If `planned`, nothing was stored. */
+/** The result of applying a document. If `planned`, nothing was stored, and the id of new rows is `new`. */
 export interface ApplyReport {
   planned: boolean
   outcomes: Outcome[]
@@ -73,6 +73,7 @@ export async function applyOrganisation(
     const counts = countOutcomes({ outcomes })
     const applied = { kind: 'apply', subject: '', action: 'applied', detail: counts } as const
     await recordAccess(trx, actor, changesSomething(counts) ? [applied] : [])
+    if (plan) for (const each of outcomes) if (each.action === 'created') each.id = 'new'
     return { planned: plan, outcomes }
   })
 }

@@ -100,7 +100,10 @@ t.test('69, 78 and 1: the database, the settings, a refusal', async t => {
   t.equal((await agentctl('keys status', { SECRET_KEYS: '' })).status, 78)
   t.equal((await agentctl('user list', { STATEMENT_TIMEOUT_MS: '' })).status, 0)
   const forged = await agentctlOf({ url, args: ['token', 'create', '--for', 'f\nrow 1  forged'] })
-  t.match(forged, { status: 1, stderr: 'agentctl: there is no user f\\nrow 1  forged\n' })
+  t.match(forged, {
+    status: 1,
+    stderr: 'agentctl: there is no user f\\nrow 1  forged: agentctl user create makes one\n',
+  })
   t.match(await agentctl('validate /nonexistent/x'), { status: 1, stderr: /cannot be read \(ENOENT\)/ })
   for (const [option, what] of [
     ['--agent', 'agent'],
@@ -186,7 +189,7 @@ t.test('an agent is made and goes to another owner', async t => {
   t.equal((await call('PATCH', `/persona/${id}`, { token: bob, body })).statusCode, 200, 'it is a whole update')
   t.equal((await call('DELETE', `/persona/${id}`, { token: bob })).statusCode, 204)
   for (const [agent, to, refusal] of [
-    [2, 'nobody@example.com', /there is no user nobody@example.com/],
+    [2, 'nobody@example.com', /there is no user nobody@example.com: agentctl user create makes one/],
     [2, 'dora@example.com', /dora@example.com is inactive/],
     [id, 'bob@example.com', /agent \d+ is deleted/],
     [999_999, 'bob@example.com', /agentctl: No agent with this id/],
@@ -231,7 +234,7 @@ t.test('apply: faults at their lines; a plan that finds something ends with 2', 
   const agents = [{ id: 921, name: 'Night porter', system_prompt: 'Be brief.' }]
   const planned = await agentctl(`apply ${file('porter.json', { version: 1, agents })} --plan`)
   t.equal(planned.status, 2)
-  t.match(planned.stdout, /^\+ agents \d+ Night porter\n[\s\S]*^ {4}system_prompt: "Be brief."/m)
+  t.match(planned.stdout, /^\+ agents new Night porter\n[\s\S]*^ {4}system_prompt: "Be brief."/m)
   t.match((await agentctl(`apply ${worldFile()} --plan`)).stdout, 'a plan: nothing was stored')
   const taken = await apply({ tools: [{ id: 922, name: 'another search', in_code_tool_id: 'SearchTool' }] })
   t.match(taken, { status: 1, stderr: /tool_in_code_tool_id_unique/ })
