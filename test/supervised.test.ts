@@ -78,7 +78,10 @@ t.test('two services started at once on a fresh DATA_DIR: one serves, the other 
   while (services.filter(service => service.isRunning).length === 2) await sleep(20)
   const [served] = services.filter(service => service.isRunning)
   const [refused] = services.filter(service => !service.isRunning)
-  t.match(refused?.log, /another process runs a server on the data in .*: stop it, or set DATA_DIR to another folder/)
+  t.match(
+    refused?.log,
+    /another process runs a server on the data in .*: stop the service that runs it, or set DATA_DIR to another folder/,
+  )
   while (served?.isRunning && !/npx agentctl (init|token create)/.test(served.log)) await sleep(20)
   const ended = served?.stop()
   await sleep(50)

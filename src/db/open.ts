@@ -61,6 +61,8 @@ export async function openConfiguredDatabase(
   )
 }
 
+const LACKS_PASSWORD = 'client password must be' // in the message of `pg`, which checks this before the server does
+
 /**
  * Advice for an operator whose database does not answer or refuses, as the end of a sentence without text from the server. `url` is the
  * configured address, if any.
@@ -71,6 +73,7 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
     return 'a pooler in front of it refuses session settings: set PREPARED_STATEMENTS=off'
   if (code === '53300')
     return 'all its connections are taken: each instance takes DATABASE_POOL_SIZE and one more, so check their sum against max_connections'
+  if (message.includes(LACKS_PASSWORD)) return 'check DATABASE_URL: it has no password, and the server asks for one'
   if (code === '42501') return 'the role of DATABASE_URL lacks a right: it has to own the schema and its tables'
   return url
     ? 'check that it runs, and host, user, password, database and sslmode in DATABASE_URL'
@@ -80,6 +83,7 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
 /** True if a server answered but refused. */
 export function isRefusedByServer(error: unknown): boolean {
   const cause = rootOf(error)
+  if (cause.message.includes(LACKS_PASSWORD)) return true
   return cause instanceof pg.DatabaseError && /^(?:28|3D|42501|53300|0A|08P01)/.test(cause.code ?? '')
 }
 

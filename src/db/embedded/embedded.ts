@@ -165,7 +165,7 @@ async function startAlone(home: Home, command: string[], deadline: number): Prom
     }
     if (other !== undefined && Date.now() > deadline) {
       throw new EmbeddedUnavailable(
-        `another process runs a server on the data in ${home.path} (process id ${other}): stop it, or set DATA_DIR to another folder`,
+        `another process runs a server on the data in ${home.path}: stop the service that runs it, or set DATA_DIR to another folder`,
       )
     }
     await sleep(POLL_MS)
