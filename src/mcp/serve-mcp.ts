@@ -18,7 +18,7 @@ const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 /** These statuses refuse the HTTP request itself. Any other refusal of a message with an id gets 200, because clients end a session after other statuses. */
 const STATUSES_KEPT = [401, 403, 429, 500, 503]
 
-const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store with this etag.' }
+const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store or propose if you can.' }
 
 /** Loaded at the first call, because most processes never need it. Loading takes a quarter of a second and 24 MB. */
 type Sdk = typeof import('@modelcontextprotocol/server')
