@@ -52,7 +52,7 @@ t.test("README's lines load an agent and call a function with its arguments and 
       tools: [{ id: 13, name: 'alice_tool', owner: 'alice@example.com', definition, custom_headers }],
       agents: [{ id: 1, name: 'Alice Private', owner: 'alice@example.com', tools: [13] }],
     })
-    const env = { SERVICE: `http://127.0.0.1:${service}`, TOKEN: runtime, AGENT_ID: '1' }
+    const env = { SERVICE: `http://127.0.0.1:${service}`, TOKEN: runtime, PERSONA: '1' }
     await promisify(execFile)(process.execPath, ['--input-type=module', '-e', LINES], { env })
     const [request] = arrived.splice(0)
     t.match(request, { method: method.toUpperCase(), url, headers: { 'x-key': 'a secret' } })
@@ -62,7 +62,7 @@ t.test("README's lines load an agent and call a function with its arguments and 
   }
   for (const place of ['.', '..', '']) {
     const argument = LINES.replace("place: 'Rome'", `place: '${place}'`)
-    const env = { SERVICE: `http://127.0.0.1:${service}`, TOKEN: runtime, AGENT_ID: '1' }
+    const env = { SERVICE: `http://127.0.0.1:${service}`, TOKEN: runtime, PERSONA: '1' }
     const ended = promisify(execFile)(process.execPath, ['--input-type=module', '-e', argument], { env })
     t.match(await ended.catch(String), /A path argument is empty/, 'no argument leads to another path')
   }
