@@ -32,7 +32,7 @@ try {
   await page.keyboard.press('Enter')
   await page.getByRole('link', { name: 'Tools', exact: true }).first().click()
   await page.getByRole('link', { name: 'weather', exact: true }).click()
-  await page.locator('#use', { hasText: /^\d+ agents?\.$/ }).waitFor()
+  await page.locator('.use', { hasText: /^\d+ agents?\.$/ }).waitFor()
   const definition = page.getByLabel('OpenAPI definition')
   const { summary: _, ...get } = (await call('GET', '/tool/1', { token: tokens.admin })).json().definition.paths[PATH]
     .get

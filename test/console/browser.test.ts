@@ -12,7 +12,8 @@ const skip = existsSync(CHROMIUM) ? false : `no ${CHROMIUM} on this machine: apt
 /** A letter must not keep the page from answering for longer. */
 const BUSY_MS_MAX = 100
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
-const SCRIPT = '<img src=x onerror="document.title=\'run\'"><script>document.title="run"</script>\u202e\u{e0041}'
+const TAGS = '<img src=x onerror="document.title=\'run\'"><script>document.title="run"</script>'
+const SCRIPT = `${TAGS}\u202e\u{e0041}`
 
 const BROKEN = { openapi: '3.0.3', info: { title: 'Orders' }, paths: { '/orders/{id}': { get: {} } } }
 const YAML = `# our orders
@@ -66,7 +67,9 @@ t.test('the page is a place to work', { skip }, async t => {
       t.match((await agent()).system_prompt, 'five', 'the dry run stored nothing')
       await edit({ description: `Others work too, ${width}.`, system_prompt: 'Plan trips to nine islands.' })
       await page.getByRole('button', { name: 'Save', exact: true }).press('Enter')
-      await page.locator('dialog .problem', { hasText: /admin@example\.com changed Prompt, .*\d/ }).waitFor()
+      await page
+        .locator('dialog .problem', { hasText: /^Somebody changed this.*admin@example\.com changed Prompt, .*\d/ })
+        .waitFor()
       await isClean('a change of somebody else')
       await page.getByRole('button', { name: 'Look again, and keep' }).press('Enter')
       await page.locator('dialog del', { hasText: 'nine' }).waitFor()
@@ -133,19 +136,25 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.getByRole('button', { name: 'Put this' }).click()
       await page.locator('.function', { hasText: 'orders_id_get' }).waitFor()
       await page.getByRole('button', { name: 'Create the tool' }).click()
-      await page.locator('#state', { hasText: /Tool \d+, version 1/ }).waitFor()
+      await page.locator('#state', { hasText: /Tool \d+, version 1, owner: admin@example.com/ }).waitFor()
 
       await page.getByRole('link', { name: 'Tools', exact: true }).first().click()
       await page.getByRole('link', { name: 'weather', exact: true }).click()
-      await page.locator('#use', { hasText: /^\d+ agents?\.$/ }).waitFor()
+      await page.locator('.use', { hasText: /^\d+ agents?\.$/ }).waitFor()
       await page.getByRole('link', { name: /^Planner/ }).waitFor() // by its name
       await isClean('a tool')
       await page.getByLabel('Value of X-Api-Key').fill(`secret ${width}`)
+      await page.getByText('Secrets are set by an update').waitFor()
+      t.equal(await page.getByRole('button', { name: 'Propose' }).count(), 0, 'a proposal holds no secret')
       const { definition } = (await call('GET', '/tool/1', { token: tokens.admin })).json()
       await box.fill(JSON.stringify(definition).replace(/get_forecast\w*/, `get_forecast_${width}`))
-      await page.locator('#changes', { hasText: `get_forecast_${width}` }).waitFor()
+      await page.locator('.changes', { hasText: `get_forecast_${width}` }).waitFor()
       await page.getByRole('button', { name: 'Review and save' }).click()
       await page.locator('dialog h2', { hasText: 'GET /forecast/{place}' }).waitFor()
+      await page
+        .locator('dialog')
+        .getByRole('link', { name: /^Planner/ })
+        .waitFor() // for whom
       await isClean('whom a definition affects')
       await page.getByRole('button', { name: 'Save', exact: true }).click()
       await page.locator('#state', { hasText: 'Saved.' }).waitFor()
@@ -169,7 +178,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByLabel('Prompt').fill('Answer in one sentence.')
     t.equal(await page.getByRole('button', { name: 'Review and save' }).count(), 0, 'what it may not is not shown')
     await page.getByRole('button', { name: 'Propose' }).click()
-    await page.getByLabel('Message to those who decide').fill(`Shorter ${SCRIPT}`)
+    await page.getByLabel('Message to those who decide').fill(`Shorter ${TAGS}`)
     await page.locator('dialog ins', { hasText: 'one sentence' }).waitFor()
     await isClean('a proposal before it is made')
     await page.locator('dialog').getByRole('button', { name: 'Propose' }).click()
@@ -201,6 +210,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.locator('#state', { hasText: '1 deleted agent' }).waitFor()
     await isClean('deleted agents')
     await page.getByRole('link', { name: 'Chapter editor' }).press('Enter')
+    await page.locator('h1', { hasText: 'Chapter editor' }).waitFor()
     await page.getByRole('button', { name: 'Restore version 1' }).press('Enter')
     await page.locator('dialog').getByRole('button', { name: 'Restore version 1' }).click()
     await page.locator('#state', { hasText: 'Agent 2, version 3' }).waitFor()
@@ -221,8 +231,13 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByRole('button', { name: 'Put this' }).click()
     await page.locator('.function', { hasText: 'orders_id_get' }).waitFor()
     t.match(await page.getByLabel('OpenAPI definition').textContent(), /# our orders.*operationId: orders_id_get/s)
+    await page.getByText('comments are not kept').waitFor()
     await page.getByLabel('OpenAPI definition').press('Control+z')
     await page.locator('.findings', { hasText: 'Fault, line 8' }).waitFor()
+    await page.getByLabel('OpenAPI definition').fill('')
+    await page.locator('.findings').getByRole('button').first().click() // a place that is no more
+    await page.locator('#verdict', { hasText: /^Paste/ }).waitFor()
+    t.equal(await page.locator('h1').count(), 1, 'a text without the faults leaves one view')
     await open(`openapi: 3.0.3\n${'# a line\n'.repeat(300)}info: [`)
     await page.locator('.findings', { hasText: 'This is not YAML' }).waitFor()
     await page.locator('.cm-line', { hasText: 'info: [' }).waitFor() // the first fault is in view
@@ -243,7 +258,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.locator('#state', { hasText: 'Saved.' }).waitFor()
     }
     await page.goto(`${origin}/console#/tools/1`)
-    await page.locator('#use').waitFor()
+    await page.locator('.use').waitFor()
     await page.getByLabel('Description').fill('Typed here.')
     await send('PUT', '/admin/tool/custom/1', { definition: titled('Theirs') })
     await save()
@@ -268,7 +283,15 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.locator('.change summary').press('Enter')
     await page.locator('.change h2').waitFor()
     t.strictSame(await page.locator('.change h2').allTextContents(), ['Definition, servers'])
-    await page.locator('.change ins', { hasText: 'two' }).waitFor()
+    await page.locator('.change ins', { hasText: 'https://two.example.com' }).waitFor() // an address differs whole
+    await page.getByLabel('OpenAPI definition').fill(JSON.stringify(at('three').definition))
+    await page.getByRole('button', { name: 'Save as a new tool' }).click()
+    await page.locator('dialog ins', { hasText: 'https://three.example.com' }).waitFor()
+    t.equal(await page.getByLabel('Name of the new tool').inputValue(), 'shaped (copy)')
+    await page.locator('dialog').getByRole('button', { name: 'Create the tool' }).dblclick()
+    await page.locator('h1', { hasText: 'shaped (copy)' }).waitFor()
+    const all = (await call('GET', '/tool', { token: tokens.admin })).json()
+    t.equal(all.filter(({ name }: { name: string }) => /^shaped/.test(name)).length, 2)
   })
 
   await t.test('what keeps the page from working is told apart, with a way on', async t => {
@@ -285,7 +308,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.getByRole('button', { name: 'Sign in' }).click()
     }
     await fill('pat_\u200bhidden')
-    t.equal(await page.locator('input:invalid').count(), 1, 'the browser names the format of a token')
+    await title(/^The token has a character/)
     await fill('pat_unknown')
     await title(/token/)
     await signIn(tokens.reader)
@@ -344,6 +367,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await isClean('a session that ended')
     await fill(tokens.admin)
     await page.getByRole('heading', { name: 'Your session has ended' }).waitFor({ state: 'detached' })
+    await page.locator('dialog ins', { hasText: 'Typed while' }).waitFor() // it goes on
     await page.getByRole('button', { name: 'Close' }).click()
     await page.getByText('Not saved: Description').waitFor()
     t.equal(await page.getByLabel('Description').inputValue(), 'Typed while the session ended.', 'the text is kept')

@@ -26,6 +26,8 @@ interface Finding extends Place {
   severity: 'error' | 'warning'
   message: string
 }
+/** A finding with the line that it had when the text was checked. */
+type Shown = Finding & { line: number }
 
 const [CHECK_AFTER_MS, AGAIN_AFTER_MS] = [300, 3_000]
 const [SHOWN, FILE_BYTES_MAX] = [100, 2 ** 24]
@@ -76,6 +78,7 @@ export interface Checked {
   text: string
   /** The definition as JSON; null if it has faults. */
   json: string | null
+  impact: ImpactReport | undefined
 }
 
 interface DefinitionProps {
@@ -91,7 +94,8 @@ interface DefinitionProps {
 
 /** A definition in the editor, with faults and warnings at their lines, a repair, the resulting functions, and the agents that a change affects. */
 export function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
-  const [{ report, findings, problem }, setFound] = useState(NOTHING)
+  const [{ report, problem }, setFound] = useState(NOTHING)
+  const [findings, setShown] = useState<Shown[]>([])
   const [isStale, setStale] = useState(true)
   const [unread, setUnread] = useState<string>()
   const [isRepairing, setRepairing] = useState(false)
@@ -111,12 +115,15 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
       if (isAway(found.problem)) setTimeout(() => view.dispatch({ effects: again.of(null) }), AGAIN_AFTER_MS)
       setFound(found)
       setStale(false)
-      told.current?.({ text, json: found.json })
-      const places = found.findings.map(({ from }) => from)
+      told.current?.({ text, json: found.json, impact: found.report.impact })
+      const at = (place: number) => Math.min(place, doc.length)
+      const placed = found.findings.map(each => ({ ...each, from: at(each.from), to: at(each.to) }))
+      setShown(placed.map(each => ({ ...each, line: doc.lineAt(each.from).number })))
+      const places = placed.map(({ from }) => from)
       const first = EditorView.scrollIntoView(Math.min(...places), { y: 'center' })
       if (isFirstShown.current && places.length > 0) view.dispatch({ effects: first })
       isFirstShown.current = false
-      return found.findings
+      return placed
     }
     const needsRefresh = (update: ViewUpdate) =>
       update.transactions.some(({ effects }) => effects.some(each => each.is(again)))
@@ -142,7 +149,8 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
     if (view.current) command(view.current)
     view.current?.focus()
   }
-  const goTo = (anchor: number) => {
+  const goTo = (from: number) => {
+    const anchor = Math.min(from, view.current?.state.doc.length ?? 0) // the text may have changed since
     view.current?.dispatch({ selection: { anchor }, scrollIntoView: true })
     view.current?.focus()
   }
@@ -154,7 +162,7 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
   }
   const isNothing = findings.length === 0 && !report.functions
   const faults = findings.filter(({ severity }) => severity === 'error').length
-  const counts = `${counted(faults, 'fault')}, ${counted(findings.length - faults, 'warning')}.`
+  const counts = `${faults === SHOWN ? 'At least ' : ''}${counted(faults, 'fault')}, ${counted(findings.length - faults, 'warning')}.`
   const hint = isChecked && !problem ? 'Paste a definition, or drop a file on the editor.' : ''
   return (
     <div class="columns">
@@ -186,10 +194,10 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
       <div class={isStale ? 'stale' : ''}>
         {findings.length > 0 && <h2>Faults and warnings</h2>}
         <ol class="findings">
-          {findings.slice(0, SHOWN).map(({ severity, message, from }) => (
+          {findings.slice(0, SHOWN).map(({ severity, message, from, line }) => (
             <li class={severity}>
               <button type="button" class="link" onClick={() => goTo(from)}>
-                {severity === 'error' ? 'Fault' : 'Warning'}, line {view.current?.state.doc.lineAt(from).number}
+                {severity === 'error' ? 'Fault' : 'Warning'}, line {line}
               </button>
               {message}
             </li>

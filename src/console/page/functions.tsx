@@ -50,8 +50,8 @@ export function Agents({ impact: { changes, agents } }: { impact: ImpactReport }
   return (
     <section>
       <h2>{changes.length > 0 ? 'What changes, and for whom' : 'Used by'}</h2>
-      <Lines id="changes" lines={lines} />
-      <p id="use">{`${counted(ids.length + others, 'agent')}${unseen}.`}</p>
+      <Lines class="changes" lines={lines} />
+      <p class="use">{`${counted(ids.length + others, 'agent')}${unseen}.`}</p>
       <Chips
         noun="agent"
         rows={ids.map(id => ({ id }))}

@@ -69,7 +69,12 @@ export function List({ view, rights }: { view: Views; rights: Rights }) {
   })
   const noun = `${isDeleted ? 'deleted ' : ''}${view.slice(0, -1)}`
   const count = `${counted(rows.length, noun)}${isAll ? '' : ' so far'}`
-  const state = found.length === rows.length ? count : `${found.length.toLocaleString('en')} of ${count}`
+  const isUnread = loaded.problem !== undefined && rows.length === 0
+  const state = isUnread
+    ? ''
+    : found.length === rows.length
+      ? count
+      : `${found.length.toLocaleString('en')} of ${count}`
   const none = rows.length > 0 ? 'None has these words.' : `This token sees no ${noun}s.`
   return (
     <View title={titled(view)} {...{ loaded, state }}>

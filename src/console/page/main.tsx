@@ -1,8 +1,8 @@
-import { render } from 'preact'
-import { useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { type ComponentChildren, render } from 'preact'
+import { useErrorBoundary, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Agent } from './agent.js'
 import { List } from './list.js'
-import { Button, Dialog, Field, Problem, SESSION_ENDED, useAction } from './parts.js'
+import { Button, Dialog, Field, View as Page, Problem, SESSION_ENDED, SIGNED_IN, useAction } from './parts.js'
 import { Changes } from './past.js'
 import { Proposals, ProposalView } from './proposals.js'
 import { ask, type Me, type Rights, rightsOf, STORED, setToken, unsaved, type View } from './service.js'
@@ -17,14 +17,16 @@ function SignIn({ title, onSignedIn }: { title: string; onSignedIn: (me: Me) => 
   useLayoutEffect(() => form.current?.querySelector('input')?.focus(), [])
   const { problem, act } = useAction(async (event: Event) => {
     event.preventDefault()
-    setToken(String(new FormData(form.current ?? undefined).get('token')).trim())
+    const token = String(new FormData(form.current ?? undefined).get('token')).trim()
+    if (!/^[!-~]+$/.test(token)) throw 'The token has a character that no token has: copy it again'
+    setToken(token)
     onSignedIn((await ask<Me>('GET', 'me')).data)
   })
-  const field = { type: 'password', name: 'token', required: true, readOnly: false, pattern: '\\s*[!-~]+\\s*' }
+  const field = { type: 'password', name: 'token', required: true, readOnly: false }
   return (
     <form class="signIn" onSubmit={act} ref={form}>
       <h1>{title}</h1>
-      <Field label="Access token" title="A token has letters, digits and _ alone: copy it again" {...field} />
+      <Field label="Access token" {...field} />
       <p class="note">{NOTE}</p>
       <Button class="main" label="Sign in" />
       <Problem problem={problem} />
@@ -38,6 +40,8 @@ const ADDRESS = /^#\/(?:(agents|tools)(?:\/(\d+))?|new|changes|proposals(?:\/(\d
 function Main({ address, rights }: { address: string; rights: Rights }) {
   const [, view, number, proposal] = ADDRESS.exec(address) ?? []
   const id = Number(number)
+  if (address === '#/new' && !rights.makesTools)
+    return <Page title="New tool" state="This token cannot create tools." loaded={{ data: true, again: () => {} }} />
   if (address === '#/new') return <Tool id={0} {...{ rights }} />
   if (address === '#/changes') return <Changes writes={rights.writes} />
   if (proposal) return <ProposalView key={proposal} id={Number(proposal)} rights={rights} />
@@ -65,6 +69,12 @@ function Head({ address, rights: { me, writes, proposes } }: { address: string; 
       <a href="console">Sign out</a>
     </>
   )
+}
+
+/** Replaces a view that fails by its error, so that no part of it stays. */
+function Guard({ children }: { children: ComponentChildren }) {
+  const [fault, again] = useErrorBoundary()
+  return fault ? <Problem problem={fault} again={again} /> : children
 }
 
 function App() {
@@ -95,6 +105,7 @@ function App() {
   const signedIn = (me: Me) => {
     setRights(rightsOf(me))
     setEnded(false)
+    dispatchEvent(new Event(SIGNED_IN))
     if (!ADDRESS.test(location.hash)) location.replace('#/agents')
   }
   return (
@@ -105,7 +116,9 @@ function App() {
       </header>
       <main>
         <Problem problem={fault} />
-        {rights ? <Main key={turn} {...{ address, rights }} /> : <SignIn title="Sign in" onSignedIn={signedIn} />}
+        <Guard key={`${turn} ${address}`}>
+          {rights ? <Main {...{ address, rights }} /> : <SignIn title="Sign in" onSignedIn={signedIn} />}
+        </Guard>
         {rights && isEnded && (
           <Dialog title="Your session has ended" onClose={() => setEnded(false)}>
             <SignIn title="Sign in again, to go on where you were" onSignedIn={signedIn} />

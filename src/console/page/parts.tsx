@@ -7,6 +7,8 @@ import { type Difference, dated, differencesOf, type Run, titled, visible } from
 const TRIES = 10
 /** The event that is sent to the window when an answer reports that the token is no longer valid. */
 export const SESSION_ENDED = 'session-ended'
+/** The event that is sent to the window after each sign-in. */
+export const SIGNED_IN = 'signed-in'
 
 export interface Loaded<T> {
   data?: T
@@ -35,6 +37,12 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
       clearTimeout(timer)
     }
   }, [turn, ...names])
+  useEffect(() => {
+    if (!(state.problem instanceof Refusal) || state.problem.kind !== 'ended') return
+    const again = () => setTurn({ tries: 0 })
+    addEventListener(SIGNED_IN, again)
+    return () => removeEventListener(SIGNED_IN, again)
+  }, [state.problem])
   return { ...state, again: useCallback(() => setTurn({ tries: 0 }), []) }
 }
 
@@ -61,7 +69,12 @@ export function useAction<T extends unknown[]>(work: (...given: T) => Promise<un
 }
 
 /** Explains a failure and offers a next step. The problem is a refusal, a sentence, or an error of the page itself. */
-export function Problem({ problem, isTried, again }: Partial<Loaded<unknown>>) {
+export function Problem({
+  problem,
+  isTried,
+  again,
+  keeps,
+}: Partial<Loaded<unknown>> & { keeps?: boolean | undefined }) {
   const refusal = problem instanceof Refusal ? problem : undefined
   const isEnded = refusal?.kind === 'ended'
   const isOurs = problem instanceof Error && !refusal
@@ -74,10 +87,12 @@ export function Problem({ problem, isTried, again }: Partial<Loaded<unknown>>) {
   const faults = refusal?.faults.map(({ loc, msg }) => `${titled(loc.slice(1).join('.'))}: ${msg}`) ?? []
   const changed = refusal?.body.changed ?? []
   const changes = changed.map(({ by, field, at }) => `${by} changed ${titled(field)}, ${dated(at)}`)
-  const label = refusal?.status === 412 ? 'Look again, and keep what I changed' : 'Try again'
+  const isStale = refusal?.status === 412
+  const said = isStale ? 'Somebody changed this since you opened it' : (refusal?.message ?? problem)
+  const label = isStale ? `Look again${keeps ? ', and keep what I changed' : ''}` : 'Try again'
   return (
     <div class="problem" role="alert">
-      <h2>{visible(isOurs ? 'This page has a fault of its own' : (refusal?.message ?? problem))}</h2>
+      <h2>{visible(isOurs ? 'This page has a fault of its own' : said)}</h2>
       <Lines lines={[isOurs ? String(problem) : wait, ...faults, ...changes].filter(text => text !== '')} />
       {again && !isEnded && <Button label={label} onClick={again} />}
     </div>
@@ -129,8 +144,8 @@ export const Check = ({ label, checked, onChange }: CheckProps) => (
 
 export const Note = ({ text }: { text: string }) => <p class="note">{visible(text)}</p>
 export const Tags = ({ names }: { names: string[] }) => names.map(name => <span class="tag">{name}</span>)
-export const Lines = ({ lines, id }: { lines: string[]; id?: string }) =>
-  lines.length > 0 && <ul id={id}>{lines.map(text => h('li', {}, visible(text)))}</ul>
+export const Lines = ({ lines, ...rest }: { lines: string[]; class?: string }) =>
+  lines.length > 0 && <ul {...rest}>{lines.map(text => h('li', {}, visible(text)))}</ul>
 
 interface ChipsProps<T> {
   /** The noun for one item. */
@@ -182,23 +197,32 @@ interface PairsProps {
   /** The stored items, if their values are secret. Each value is kept or replaced. */
   stored?: Pair[] | null
   lines?: number
+  /** True if values cannot be set, only removed. */
+  isFixed?: boolean
   onChange?: ((rows: Pair[]) => void) | undefined
 }
 
 /** Names with values, which can be edited, added and removed. */
-export function Pairs({ title, noun, members: [k, v], rows, stored, lines, onChange }: PairsProps) {
+export function Pairs({ title, noun, members: [k, v], rows, stored, lines, isFixed, onChange }: PairsProps) {
   const secret = stored && { class: 'secret', placeholder: 'stored; type to replace it' }
   const rowOf = (row: Pair, i: number) => {
     const { [k]: name = '', [v]: value = '' } = row
     const kept = stored?.find(each => each[k] === name)?.[v]
     const put = (part: Pair) => onChange?.(rows.with(i, { ...row, ...part }))
     const named = onChange && kept === undefined ? (text: string) => put({ [k]: text }) : undefined
-    const valued = onChange && ((text: string) => put({ [v]: text || kept || '' }))
+    const valued = onChange && !isFixed && ((text: string) => put({ [v]: text || kept || '' }))
     const shown = kept === value ? '' : value
     return (
       <div class="pair">
         <Field isBare label={`Name of ${noun} ${i + 1}`} value={name} onChange={named} />
-        <Field isBare label={`Value of ${name || noun}`} {...secret} rows={lines} value={shown} onChange={valued} />
+        <Field
+          isBare
+          label={`Value of ${name || noun}`}
+          {...secret}
+          rows={lines}
+          value={shown}
+          onChange={valued || undefined}
+        />
         {onChange && <Cross name={name || noun} onClick={() => onChange(rows.toSpliced(i, 1))} />}
       </div>
     )
@@ -207,7 +231,9 @@ export function Pairs({ title, noun, members: [k, v], rows, stored, lines, onCha
     <fieldset>
       <legend>{title}</legend>
       {rows.map(rowOf)}
-      {onChange && <Button label={`Add a ${noun}`} onClick={() => onChange([...rows, { [k]: '', [v]: '' }])} />}
+      {onChange && !isFixed && (
+        <Button label={`Add a ${noun}`} onClick={() => onChange([...rows, { [k]: '', [v]: '' }])} />
+      )}
     </fieldset>
   )
 }
@@ -261,6 +287,10 @@ export function Review(props: {
   /** Called if another user changed the record meanwhile. */
   onStale(): void
   onClose(): void
+  /** True if the user has changes that another look keeps. */
+  keeps?: boolean
+  /** Shown above the difference. */
+  above?: ComponentChildren
   children?: ComponentChildren
 }) {
   const looked = useLoad(props.look)
@@ -271,10 +301,15 @@ export function Review(props: {
   return (
     <Dialog title={props.title} onClose={props.onClose}>
       {!data && !problem && <Note text="Loading." />}
+      <Lines class="warnings" lines={data?.warnings ?? []} />
+      {props.above}
       {data && <Differences list={differencesOf(data.before, data.after)} />}
       {props.children}
-      <Lines lines={data?.warnings ?? []} />
-      <Problem problem={problem} again={isStale ? props.onStale : sent.problem ? sent.act : looked.again} />
+      <Problem
+        keeps={props.keeps}
+        problem={problem}
+        again={isStale ? props.onStale : sent.problem ? sent.act : looked.again}
+      />
       <form method="dialog" class="bar end">
         <Button label="Close" />
         <Button class="main" label={props.label} disabled={!data || sent.isBusy || isStale} onClick={sent.act} />

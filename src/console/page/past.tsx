@@ -20,7 +20,7 @@ const VIEWS = { persona: 'agents', tool: 'tools', proposal: 'proposals' } as con
 export const readHistory = (view: Views, id: number, signal?: AbortSignal, page = ''): Promise<Answer<Change[]>> =>
   ask('GET', `${KINDS[view].path}/${id}/history${page}`, { signal })
 
-const authorOf = ({ actor }: Change) => actor?.email ?? (actor ? `the operator (${actor.command})` : 'somebody')
+export const authorOf = ({ actor }: Change) => actor?.email ?? (actor ? `the operator (${actor.command})` : 'somebody')
 
 interface HappenedProps {
   view: Views | 'proposals'
@@ -101,16 +101,18 @@ function Between({ view, id, version }: VersionProps) {
 function Restore({ view, id, version, ...rest }: VersionProps & { onStale(): void; onClose(): void }) {
   const [key] = useState(newKey)
   const [tag, setTag] = useState('')
+  const [name, setName] = useState('')
   const { path, noun, root } = KINDS[view]
   const restore = (query: string, tag: string | undefined, options: object) =>
-    ask<object>('POST', `${root}/${id}/restore${query}`, {
+    ask<{ name: string }>('POST', `${root}/${id}/restore${query}`, {
       ...{ body: { version }, isExact: true, ...options },
       headers: { ...(tag && { 'if-match': tag }), 'idempotency-key': key },
     })
   const look = async (signal: AbortSignal) => {
-    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal, isExact: true }), 404) // 404 for a deleted agent
+    const now = await unless(ask<{ name: string }>('GET', `${path}/${id}`, { signal, isExact: true }), 404) // 404 for a deleted agent
     const { data: after, warnings, etag } = await restore('?dry_run=true', now?.etag, { signal })
     setTag(now?.etag ?? etag)
+    setName((now?.data ?? after).name)
     const before = Object.fromEntries(Object.entries(now?.data ?? {}).filter(([name]) => Object.hasOwn(after, name)))
     return { before, after, warnings }
   }
@@ -119,9 +121,7 @@ function Restore({ view, id, version, ...rest }: VersionProps & { onStale(): voi
     leaveTo(`#/${view}/${id}`)
   }
   const label = `Restore version ${version}`
-  return (
-    <Review title={`${noun} ${id}: what to restore version ${version} changes`} {...{ label, look, send, ...rest }} />
-  )
+  return <Review title={`${label} of ${name || `${noun.toLowerCase()} ${id}`}?`} {...{ label, look, send, ...rest }} />
 }
 
 type HistoryProps = { view: Views; id: number; isDeleted: boolean; first: Answer<Change[]>; restores: boolean }

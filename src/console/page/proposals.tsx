@@ -1,8 +1,21 @@
 import { useState } from 'preact/hooks'
 import { Agents, type ImpactReport } from './functions.js'
 import { Rows } from './list.js'
-import { Button, Check, Differences, Field, Note, Problem, useAction, useLoad, View } from './parts.js'
-import { ask, type Person, type Rights, readAll } from './service.js'
+import {
+  Button,
+  Check,
+  Differences,
+  Field,
+  Lines,
+  Note,
+  Problem,
+  useAction,
+  useLoad,
+  useUnsaved,
+  View,
+} from './parts.js'
+import { authorOf, readHistory } from './past.js'
+import { ask, type Person, type Rights, readAll, unless } from './service.js'
 import { counted, dated, differencesOf, titled, visible } from './texts.js'
 
 interface Proposal {
@@ -12,6 +25,7 @@ interface Proposal {
   author: Person
   message: string
   record: { id: number; name: string | null }
+  base_version: number
   fields: string[]
   conflicts: string[] | null
   created_at: string
@@ -48,10 +62,18 @@ export function Proposals() {
 /** A proposal: its difference from the stored state, the affected agents, and the buttons to decide. */
 export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   const [reason, setReason] = useState('')
-  const loaded = useLoad(signal => ask<Proposal>('GET', `proposals/${id}`, { signal, isExact: true }))
-  const { data, etag = '' } = loaded.data ?? {}
+  useUnsaved('The reason for a rejection', reason.trim() !== '')
+  const loaded = useLoad(async signal => {
+    const read = await ask<Proposal>('GET', `proposals/${id}`, { signal, isExact: true })
+    const { kind, record, state, base_version } = read.data
+    const view = kind === 'persona' ? 'agents' : 'tools'
+    const past = state === 'open' ? await unless(readHistory(view, record.id, signal), 403, 404) : undefined
+    return { ...read, since: past?.data.filter(({ version }) => version > base_version) ?? [] }
+  })
+  const { data, etag = '', since = [] } = loaded.data ?? {}
   const decision = useAction(async (verb: string, options: object) => {
     await ask('POST', `proposals/${id}/${verb.toLowerCase()}`, options)
+    setReason('')
     loaded.again()
   })
   const button = (label: string, options = {}, is = true) => {
@@ -79,6 +101,9 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       {isOpen && conflicts !== null && conflicts.length > 0 && (
         <Note text={`Changed since then: ${conflicts.map(titled).join(', ')}. It has to be proposed again.`} />
       )}
+      <Lines
+        lines={since.map(each => `${authorOf(each)} changed ${each.fields?.map(titled).join(', ')}, ${dated(each.at)}`)}
+      />
       {isOpen && <Differences list={differencesOf(side('from'), side('to'))} />}
       {isOpen && impact && <Agents impact={impact} />}
       <Problem problem={decision.problem} again={loaded.again} />

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact'
 import { useRef, useState } from 'preact/hooks'
 import { tagsOf } from './list.js'
-import { Button, Field, Review, useLoad, useUnsaved, View } from './parts.js'
+import { Button, Field, Review, useLists, useLoad, useUnsaved, View } from './parts.js'
 import { History, readHistory } from './past.js'
 import {
   type Answer,
@@ -107,27 +107,40 @@ interface FrameProps {
   body: Fields
   /** A changed definition as JSON; null while it has faults or is being checked. */
   definition?: string | null | undefined
+  /** The effect of the change on others, shown before it is stored. */
+  effect?: ComponentChildren
+  /** True if the change has secrets, which a proposal cannot have. */
+  isSecret?: boolean
+  /** What else to say about the unsaved changes. */
+  note?: string | undefined
   /** An additional way to save. */
   other?: ComponentChildren
   children: ComponentChildren
 }
 
 /** The frame of a record: its history, the unsaved edits, and the buttons to save or propose them. */
-export function Frame({ of, body, definition, other, children }: FrameProps) {
+export function Frame({ of, body, definition, effect, isSecret, note, other, children }: FrameProps) {
   const { view, id, rights, saving, setSaving, loaded, past, now, record, mayEdit, mayPropose } = of
   const names = [...Object.keys(body), ...(definition === undefined ? [] : ['definition'])]
   useUnsaved(`What you changed of ${record?.name ?? 'this'}`, names.length > 0)
   const others = !id ? '' : `Somebody who manages it can change it.${mayPropose ? ' You can propose changes.' : ''}`
-  const facts = !id
-    ? ''
-    : `${KINDS[view].noun} ${id}, version ${now?.version}, owner: ${record?.owner?.email ?? 'nobody'}.`
+  const isTool = view === 'tools'
+  const isDeleted = loaded.data !== undefined && !now
+  const list = useLists(
+    isTool ? now !== undefined && id > 0 : isDeleted,
+    isTool ? ['tool'] : ['persona', { deleted: 'true' }],
+  )
+  const listed = list.data?.[0]?.find(row => row.id === id) // a tool's owner and a deleted agent's name are only in lists
+  const owner = isTool ? listed?.owner : record?.owner
+  const ownerText = isTool && !list.data?.[0] ? '' : `, owner: ${owner?.email ?? 'nobody'}`
+  const facts = !id ? '' : `${KINDS[view].noun} ${id}, version ${now?.version}${ownerText}.`
   const state = now
     ? `${of.done} ${facts} ${mayEdit ? '' : others}`
     : 'It is deleted. To restore a version brings it back.'
   const button = (label: 'Save' | 'Propose') => ({ disabled: definition === null, onClick: () => setSaving(label) })
   return (
     <View
-      title={record?.name || (id ? `${KINDS[view].noun} ${id}` : 'New tool')}
+      title={record?.name || listed?.name || (id ? `${KINDS[view].noun} ${id}` : 'New tool')}
       tags={record && tagsOf(record)}
       {...{ loaded, state }}
     >
@@ -142,17 +155,19 @@ export function Frame({ of, body, definition, other, children }: FrameProps) {
           <p>
             Not saved: {names.map(titled).join(', ')}
             {definition === null && '. It can be saved once the definition has no faults.'}
+            {isSecret && mayPropose && '. Secrets are set by an update, so this cannot be proposed.'}
+            {note && ` ${note}`}
           </p>
           <Button label="Discard" onClick={of.discard} />
           {other}
-          {mayPropose && <Button label="Propose" class={mayEdit ? '' : 'main'} {...button('Propose')} />}
+          {mayPropose && !isSecret && <Button label="Propose" class={mayEdit ? '' : 'main'} {...button('Propose')} />}
           {mayEdit && <Button label="Review and save" class="main" {...button('Save')} />}
         </section>
       )}
       {saving && now && (
         <Save
           key={now.etag}
-          {...{ of, now, body, names, definition }}
+          {...{ of, now, body, names, definition, effect }}
           label={saving}
           onClose={() => setSaving(undefined)}
         />
@@ -164,7 +179,7 @@ export function Frame({ of, body, definition, other, children }: FrameProps) {
 /** The names of request fields in answers, if different. */
 const ANSWERED: Record<string, string> = { tool_ids: 'tools' }
 
-interface SaveProps extends Pick<FrameProps, 'of' | 'body' | 'definition'> {
+interface SaveProps extends Pick<FrameProps, 'of' | 'body' | 'definition' | 'effect'> {
   now: Answer<object>
   names: string[]
   label: 'Save' | 'Propose'
@@ -172,7 +187,7 @@ interface SaveProps extends Pick<FrameProps, 'of' | 'body' | 'definition'> {
 }
 
 /** Shows the effect of a change by a dry run before it is stored. */
-function Save({ of, now, body, names, definition, label, onClose }: SaveProps) {
+function Save({ of, now, body, names, definition, effect, label, onClose }: SaveProps) {
   const [key] = useState(newKey)
   const [message, setMessage] = useState('')
   const { view, id } = of
@@ -202,7 +217,13 @@ function Save({ of, now, body, names, definition, label, onClose }: SaveProps) {
     else of.saved(['Saved.', ...warnings].join(' '))
   }
   return (
-    <Review title={`${label} these changes?`} {...{ label, look, send, onClose }} onStale={of.loaded.again}>
+    <Review
+      title={`${label} these changes?`}
+      {...{ label, look, send, onClose }}
+      keeps
+      above={effect}
+      onStale={of.loaded.again}
+    >
       {isProposal && <Field label="Message to those who decide" rows={2} value={message} onChange={setMessage} />}
     </Review>
   )

@@ -100,9 +100,12 @@ export interface Run {
   text: string
 }
 
-/** The words that differ; in long texts, the lines. Texts with too many differences are shown as replaced. */
+/** The words and whole addresses that differ; in long texts, the lines. Texts with too many differences are shown as replaced. */
 export function runsOf(before: string, after: string): Run[] {
-  const tokens = before.length + after.length > MAX.words ? /[^\n]*\n|[^\n]+/g : /\s*[\p{L}\p{N}_]+|\s+|./gsu
+  const tokens =
+    before.length + after.length > MAX.words
+      ? /[^\n]*\n|[^\n]+/g
+      : /\s*[\p{L}\p{N}_]+(?:[-.:@/]+[\p{L}\p{N}_]+)*|\s+|./gsu
   const options = { maxEditLength: MAX.differences }
   const parts = diffArrays(before.match(tokens) ?? [], after.match(tokens) ?? [], options) ?? []
   const runs = parts.map(({ value, added, removed }): Run => {
