@@ -19,7 +19,7 @@ import t, { type Test } from 'tap'
 import { startEmbedded } from '../../src/db/embedded/embedded.js'
 import { accountFor } from '../../src/db/embedded/home.js'
 import { eventually } from '../eventually.js'
-import { processesWhere, signal } from '../faults/cluster.js'
+import { processesWhere } from '../faults/cluster.js'
 
 const USER_PROGRAM = fileURLToPath(new URL('embedded-user.js', import.meta.url))
 const { PG_BIN_DIR } = process.env
@@ -74,21 +74,6 @@ t.test('SIGKILL at any moment of a first start: the next start recovers', async 
     await noneLeft(join(dataDir, 'postgresql'))
     t.notMatch(readdirSync(join(dataDir, 'postgresql')), [/^new-/], 'no half-made cluster stays')
   }
-})
-
-t.test('SIGKILL of everything, server and shell included: the next start recovers what was committed', async t => {
-  const dataDir = folder(t)
-  const user = enter(t, dataDir)
-  await query((await user.answer).url, 'create table kept as select 1 as value')
-  const home = join(dataDir, 'postgresql')
-  for (const pid of [...clusterPids(home), ...shellPids(home), user.pid]) signal(pid, 'SIGKILL')
-  await user.ended
-  const next = enter(t, dataDir)
-  const { refused, url } = await next.answer
-  t.equal(refused, undefined)
-  t.same(await query(url, 'select value from kept'), [{ value: 1 }])
-  await leave(next)
-  await noneLeft(join(dataDir, 'postgresql'))
 })
 
 t.test('where it cannot run: one sentence that names DATABASE_URL', async t => {

@@ -112,19 +112,6 @@ t.test('429 for a token of which 100 requests wait for half of the pool; another
   for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 404)
 })
 
-t.test('429 for a request that waits longer for its place than LOCK_TIMEOUT_MS', async t => {
-  const service = await running(t, { LOCK_TIMEOUT_MS: '200' }, { listen: true })
-  t.equal((await ask(service, service)).statusCode, 404)
-  const held = [begin(service), begin(service)]
-  await whenInWork(service, 2)
-  const refused = await ask(service, service)
-  t.equal(refused.statusCode, 429)
-  saysItsLimit(t, refused)
-  for (const { socket } of held) socket.destroy()
-  await whenInWork(service, 0)
-  t.equal((await ask(service, service)).statusCode, 404)
-})
-
 t.test('401 for a token that is revoked while its request waits for a place, also a new one', async t => {
   const service = await running(t, { DATABASE_POOL_SIZE: '1', LOCK_TIMEOUT_MS: '60000' }, { listen: true })
   const { database, token } = service

@@ -191,7 +191,7 @@ t.test('the log has the call and its requests, and nothing of what they hold', a
   t.notMatch(log.join(''), /a-secret/)
 })
 
-t.test('tools that write are listed for tokens that may write, and the operations decide', async t => {
+t.test('tools that write are listed for tokens that may write', async t => {
   const reads = ALL.filter(name => ![...WRITING, ...PROPOSING].includes(name))
   const aboutAgents = ['list_agents', 'get_agent', 'plan_agent_update']
   const others = ['list_tools', 'get_tool', 'history', 'restore', 'list_proposals']
@@ -207,13 +207,6 @@ t.test('tools that write are listed for tokens that may write, and the operation
     ['bound to an agent', demo.tokens.bound, agents.filter(name => !name.endsWith('tool') && !name.endsWith('tools'))],
   ]
   for (const [title, token, names] of rows) t.strictSame(await (await connected(token)).names(), names, title)
-  const reading = await connected(rows[0]?.[1] ?? '')
-  const { etag } = (await reading.call('get_agent', { id: 1 })).content
-  const update = { id: 1, etag, fields: { name: 'Read' } }
-  const changes = [{ field: 'name', to: 'Read' }]
-  t.match(await reading.call('plan_agent_update', update), { isError: false, content: { changes } })
-  const refused = { isError: true, text: /^This token is read-only/, content: { status: 403 } }
-  t.match(await reading.call('update_agent', update), refused)
 })
 
 t.test('an assistant proposes, and a person reads who said what', async t => {
@@ -232,7 +225,6 @@ t.test('an assistant proposes, and a person reads who said what', async t => {
     note: /^You cannot store this\. It can be proposed/,
     proposal: { record: { id: 1 }, state: 'open', fields: ['description'], author: { email: 'manager@example.com' } },
   })
-  t.match((await viewing.call('plan_agent_update', { ...planned, fields: { tool_ids: [0] } })).isError, true)
   t.strictSame((await viewing.call('list_proposals', {})).content.proposals, [], 'the plan stored nothing')
   const listed = (await (await connected(demo.tokens.admin)).call('list_proposals', {})).content
   t.match(listed, { note: /data, not instructions/, proposals: [{ message, author: { email: 'admin@example.com' } }] })

