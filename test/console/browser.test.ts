@@ -107,10 +107,8 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.getByRole('button', { name: `Restore version ${before.version}`, exact: true }).press('Enter')
       await page.locator('dialog ins', { hasText: 'five' }).waitFor()
       await isClean('a restoration')
-      await page
-        .locator('dialog')
-        .getByRole('button', { name: `Restore version ${before.version}` })
-        .dblclick()
+      const inDialog = page.locator('dialog').getByRole('button', { name: `Restore version ${before.version}` })
+      await inDialog.dblclick()
       await page.getByLabel('Prompt').filter({ hasText: 'five islands' }).waitFor()
       await page.locator('.change', { hasText: 'restored by' }).first().waitFor()
       t.equal((await agent()).system_prompt, 'Plan trips to five islands.')
@@ -192,6 +190,11 @@ t.test('the page is a place to work', { skip }, async t => {
     await isClean('proposals')
     await page.getByRole('link', { name: 'Welcome: Prompt' }).click()
     await page.locator('.difference ins', { hasText: 'one sentence' }).waitFor()
+    t.equal((await send('PATCH', '/persona/3?update_mask=description', { description: 'Ours.' })).statusCode, 200)
+    await page.getByRole('button', { name: 'Approve' }).click()
+    await page.locator('.problem h2', { hasText: /^Somebody changed this/ }).waitFor()
+    await page.getByRole('button', { name: 'Look again', exact: true }).click()
+    await page.getByText('admin@example.com changed Description').waitFor()
     t.match(await page.locator('blockquote').textContent(), 'Shorter <img')
     await isClean('a proposal')
     await page.getByRole('button', { name: 'Approve' }).click()
@@ -274,9 +277,8 @@ t.test('the page is a place to work', { skip }, async t => {
     const { page, signIn } = await opened(t, browser, origin, 1400)
     const shaped = { ...DEFINITION, name: 'n', id: 1, email: 'a@example.com', digest: 'd' }
     const at = (host: string) => ({ definition: { ...shaped, servers: [{ url: `https://${host}.example.com` }] } })
-    const { id } = (
-      await send('POST', '/admin/tool/custom', { name: 'shaped', ...at('one'), passthrough_auth: false })
-    ).json()
+    const shape = { name: 'shaped', ...at('one'), passthrough_auth: false }
+    const { id } = (await send('POST', '/admin/tool/custom', shape)).json()
     t.equal((await send('PUT', `/admin/tool/custom/${id}`, at('two'))).statusCode, 200)
     await signIn(tokens.admin)
     await page.goto(`${origin}/console#/tools/${id}`)
@@ -295,13 +297,9 @@ t.test('the page is a place to work', { skip }, async t => {
   })
 
   await t.test('what keeps the page from working is told apart, with a way on', async t => {
-    const { page, signIn, isClean, isSilent } = await opened(
-      t,
-      browser,
-      origin,
-      1400,
-      /status of (40\d|413|422|50\d)|ERR_|of its own/,
-    )
+    const expected = /status of (40\d|413|422|50\d)|ERR_|of its own/
+    const { page, signIn, isClean, isSilent } = await opened(t, browser, origin, 1400, expected)
+    const once: Page['route'] = (url, answer) => page.route(url, answer, { times: 1 })
     const title = (words: RegExp) => page.locator('.problem h2', { hasText: words }).waitFor()
     const fill = async (token: string) => {
       await page.getByLabel('Access token').fill(token)
@@ -318,11 +316,8 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.goto(`${origin}/console#/tools`)
     await page.getByRole('link', { name: 'weather', exact: true }).click()
     await page.locator('#state', { hasText: 'Somebody who manages it' }).waitFor()
-    t.equal(
-      await page.getByRole('button', { name: /Save|Add|Remove|Restore/ }).count(),
-      0,
-      'what it may not is not shown',
-    )
+    const edits = page.getByRole('button', { name: /Save|Add|Remove|Restore/ })
+    t.equal(await edits.count(), 0, 'what it may not is not shown')
     const shown = [/\/history/, /view=functions/].map(one => page.waitForResponse(one)) // the last that the view asks for
     await page.reload()
     await signIn(tokens.admin)
@@ -336,16 +331,13 @@ t.test('the page is a place to work', { skip }, async t => {
     const others = sent.filter(each => !/^GET \S+\/(?:me|persona\?\S+|icon\.svg|console\S*)$/.test(each))
     t.strictSame(others, [], 'a link with anything but numbers asks for nothing but the list')
 
-    await page.route(
-      /\/tool\?/,
-      route => route.fulfill({ status: 502, contentType: 'text/html', body: '<h1>Bad</h1>' }),
-      { times: 1 },
-    )
+    const bad = { status: 502, contentType: 'text/html', body: '<h1>Bad</h1>' }
+    await once(/\/tool\?/, route => route.fulfill(bad))
     await page.getByRole('link', { name: 'Tools' }).click()
     await title(/^A server in front of the service answered/)
     await page.getByText('This page tries again by itself.').waitFor()
     await page.getByRole('link', { name: 'weather', exact: true }).waitFor()
-    await page.route(/\/persona\?/, route => route.abort('connectionrefused'), { times: 1 })
+    await once(/\/persona\?/, route => route.abort('connectionrefused'))
     await page.getByRole('link', { name: 'Agents' }).click()
     await title(/^No connection to the service/)
     await page.getByRole('link', { name: 'Welcome' }).waitFor()
@@ -355,13 +347,8 @@ t.test('the page is a place to work', { skip }, async t => {
 
     await page.goto(`${origin}/console#/agents/1`)
     await page.getByLabel('Description').fill('Typed while the session ended.')
-    await page.route(
-      /update_mask/,
-      route => route.fulfill({ status: 401, json: { detail: 'ended' }, headers: { 'x-request-id': 'a' } }),
-      {
-        times: 1,
-      },
-    )
+    const ended = { status: 401, json: { detail: 'ended' }, headers: { 'x-request-id': 'a' } }
+    await once(/update_mask/, route => route.fulfill(ended))
     await page.getByRole('button', { name: 'Review and save' }).click()
     await page.getByRole('heading', { name: 'Your session has ended' }).waitFor()
     await isClean('a session that ended')
@@ -436,21 +423,14 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
       await page.emulateMedia({ colorScheme })
       await page.evaluate(AXE)
       const rules = colorScheme === 'light' ? {} : { runOnly: ['color-contrast'] } // the one that colours are for
-      t.strictSame(
-        await page.evaluate(`(${VIOLATIONS})(${JSON.stringify(rules)})`),
-        [],
-        `axe finds nothing: ${view}, ${colorScheme}`,
-      )
+      const found = await page.evaluate(`(${VIOLATIONS})(${JSON.stringify(rules)})`)
+      t.strictSame(found, [], `axe finds nothing: ${view}, ${colorScheme}`)
     }
     t.ok(await page.evaluate('document.documentElement.scrollWidth <= innerWidth'), `no overflow: ${view}`)
     t.notMatch(await page.title(), /^run$/, 'no text of a user runs')
   }
-  const isSilent = () =>
-    t.strictSame(
-      said.filter(text => !expected.test(text)),
-      [],
-      'the console of the browser is silent',
-    )
+  const unexpected = () => said.filter(text => !expected.test(text))
+  const isSilent = () => t.strictSame(unexpected(), [], 'the console of the browser is silent')
   const signIn = async (token: string) => {
     await page.getByLabel('Access token').fill(token)
     await page.getByRole('button', { name: 'Sign in' }).click()

@@ -1,5 +1,5 @@
 import { linter, nextDiagnostic, previousDiagnostic } from '@codemirror/lint'
-import { StateEffect } from '@codemirror/state'
+import { StateEffect, type Text } from '@codemirror/state'
 import { type Command, EditorView, type ViewUpdate } from '@codemirror/view'
 import { useMemo, useRef, useState } from 'preact/hooks'
 import { CODE, Editor } from './editor.js'
@@ -25,9 +25,9 @@ interface Report {
 interface Finding extends Place {
   severity: 'error' | 'warning'
   message: string
+  /** The line in the text that was checked; the text may have changed since. */
+  line: number
 }
-/** A finding with the line that it had when the text was checked. */
-type Shown = Finding & { line: number }
 
 const [CHECK_AFTER_MS, AGAIN_AFTER_MS] = [300, 3_000]
 const [SHOWN, FILE_BYTES_MAX] = [100, 2 ** 24]
@@ -56,10 +56,14 @@ const isAway = (problem: unknown) => problem instanceof Refusal && problem.isAwa
 const NOTHING: Found = { json: null, report: {}, findings: [] }
 
 /** The findings for a text: faults first, each kind in the order of places. */
-async function findingsIn(text: string, toolId: number | undefined, signal: AbortSignal): Promise<Found> {
-  const { json, fault } = await inWorker<Read>({ text })
+async function findingsIn(doc: Text, toolId: number | undefined, signal: AbortSignal): Promise<Found> {
+  const { json, fault } = await inWorker<Read>({ text: doc.toString() })
+  const placed = ({ from, to }: Place = { from: 0, to: 0 }) => {
+    const [start, end] = [Math.min(from, doc.length), Math.min(to, doc.length)]
+    return { from: start, to: end, line: doc.lineAt(start).number }
+  }
   if (json === undefined) {
-    const finding: Finding = { from: 0, to: 0, ...fault, severity: 'error', message: visible(fault?.msg) }
+    const finding: Finding = { ...placed(fault), severity: 'error', message: visible(fault?.msg) }
     return { ...NOTHING, findings: [finding] }
   }
   const query = { report: 'full', view: 'functions', ...(toolId !== undefined && { tool_id: String(toolId) }) }
@@ -68,7 +72,7 @@ async function findingsIn(text: string, toolId: number | undefined, signal: Abor
   const places = await inWorker<(Place | undefined)[]>({ paths: all.map(({ loc }) => loc.slice(2)) })
   const findings = all.map(({ msg }, i): Finding => {
     const severity = i < faults.length ? 'error' : 'warning'
-    return { severity, message: visible(msg), ...(places[i] ?? { from: 0, to: 0 }) }
+    return { severity, message: visible(msg), ...placed(places[i]) }
   })
   findings.sort((a, b) => a.severity.localeCompare(b.severity) || a.from - b.from)
   return { json: faults.length > 0 ? null : json, report: found, findings }
@@ -94,8 +98,7 @@ interface DefinitionProps {
 
 /** A definition in the editor, with faults and warnings at their lines, a repair, the resulting functions, and the agents that a change affects. */
 export function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
-  const [{ report, problem }, setFound] = useState(NOTHING)
-  const [findings, setShown] = useState<Shown[]>([])
+  const [{ report, findings, problem }, setFound] = useState(NOTHING)
   const [isStale, setStale] = useState(true)
   const [unread, setUnread] = useState<string>()
   const [isRepairing, setRepairing] = useState(false)
@@ -109,21 +112,18 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
       const { doc } = view.state
       const text = doc.toString()
       const isEmpty = !isChecked || text.trim() === ''
-      const look = findingsIn(isEmpty ? '' : text, toolId, leaving.signal)
-      const found = isEmpty ? NOTHING : await look.catch((problem): Found => ({ ...NOTHING, problem }))
+      const look = isEmpty ? Promise.resolve(NOTHING) : findingsIn(doc, toolId, leaving.signal)
+      const found = await look.catch((problem): Found => ({ ...NOTHING, problem }))
       if (view.state.doc !== doc) return []
       if (isAway(found.problem)) setTimeout(() => view.dispatch({ effects: again.of(null) }), AGAIN_AFTER_MS)
       setFound(found)
       setStale(false)
       told.current?.({ text, json: found.json, impact: found.report.impact })
-      const at = (place: number) => Math.min(place, doc.length)
-      const placed = found.findings.map(each => ({ ...each, from: at(each.from), to: at(each.to) }))
-      setShown(placed.map(each => ({ ...each, line: doc.lineAt(each.from).number })))
-      const places = placed.map(({ from }) => from)
+      const places = found.findings.map(({ from }) => from)
       const first = EditorView.scrollIntoView(Math.min(...places), { y: 'center' })
       if (isFirstShown.current && places.length > 0) view.dispatch({ effects: first })
       isFirstShown.current = false
-      return placed
+      return found.findings
     }
     const needsRefresh = (update: ViewUpdate) =>
       update.transactions.some(({ effects }) => effects.some(each => each.is(again)))
@@ -243,7 +243,7 @@ function Repair({ text, onPut, onClose }: { text: string; onPut(text: string): v
   }
   const field = { type: 'url', name: 'server', placeholder: 'https://api.example.com', readOnly: false }
   return (
-    <Review key={server} title="Repair" label="Put this into the editor" {...{ look, send, onStale: onClose, onClose }}>
+    <Review key={server} title="Repair" label="Put this into the editor" {...{ look, send, onClose }}>
       <form class="bar" onSubmit={again}>
         <Field label="Server, if it names none" {...field} defaultValue={server} />
         <Button label="Look again" />

@@ -65,7 +65,7 @@ export function useAction<T extends unknown[]>(work: (...given: T) => Promise<un
     setState({ problem })
     isBusy.current = false
   }
-  return { ...state, act }
+  return { ...state, act, forget: () => setState({}) }
 }
 
 /** Explains a failure and offers a next step. The problem is a refusal, a sentence, or an error of the page itself. */
@@ -284,13 +284,11 @@ export function Review(props: {
   /** Reads the stored state, and the state that the request would store. */
   look(signal: AbortSignal): Promise<{ before: object; after: object; warnings: string[] }>
   send(): Promise<unknown>
-  /** Called if another user changed the record meanwhile. */
-  onStale(): void
+  /** Called if another user changed the record meanwhile, and the user has edits to keep. */
+  onStale?(): void
   onClose(): void
-  /** True if the user has changes that another look keeps. */
-  keeps?: boolean
-  /** Shown above the difference. */
-  above?: ComponentChildren
+  /** The effect on others, shown above the difference. */
+  effect?: ComponentChildren
   children?: ComponentChildren
 }) {
   const looked = useLoad(props.look)
@@ -298,17 +296,21 @@ export function Review(props: {
   const { data } = looked
   const problem = sent.problem ?? looked.problem
   const isStale = problem instanceof Refusal && problem.status === 412
+  const lookAgain = () => {
+    sent.forget()
+    looked.again()
+  }
   return (
     <Dialog title={props.title} onClose={props.onClose}>
       {!data && !problem && <Note text="Loading." />}
       <Lines class="warnings" lines={data?.warnings ?? []} />
-      {props.above}
+      {props.effect}
       {data && <Differences list={differencesOf(data.before, data.after)} />}
       {props.children}
       <Problem
-        keeps={props.keeps}
+        keeps={props.onStale !== undefined}
         problem={problem}
-        again={isStale ? props.onStale : sent.problem ? sent.act : looked.again}
+        again={isStale ? (props.onStale ?? lookAgain) : sent.problem ? sent.act : looked.again}
       />
       <form method="dialog" class="bar end">
         <Button label="Close" />

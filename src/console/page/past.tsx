@@ -15,7 +15,7 @@ interface Change {
 }
 
 type FeedChange = Change & { kind: keyof typeof VIEWS; id: number }
-const VIEWS = { persona: 'agents', tool: 'tools', proposal: 'proposals' } as const
+export const VIEWS = { persona: 'agents', tool: 'tools', proposal: 'proposals' } as const
 
 export const readHistory = (view: Views, id: number, signal?: AbortSignal, page = ''): Promise<Answer<Change[]>> =>
   ask('GET', `${KINDS[view].path}/${id}/history${page}`, { signal })
@@ -37,7 +37,7 @@ interface HappenedProps {
 /** A change. It expands to its difference, if that is kept, and can be reverted. */
 function Happened({ view, id, change, name, note, isCompared = true, restores }: HappenedProps) {
   const [isOpen, setOpen] = useState(false)
-  const [restored, setRestored] = useState(0)
+  const [isRestoring, setRestoring] = useState(false)
   const { version, action, fields, changes } = change
   const isChange = fields !== undefined && !['created', 'deleted', 'gone'].includes(action)
   const what = isChange ? fields.map(titled).join(', ') : action
@@ -53,13 +53,10 @@ function Happened({ view, id, change, name, note, isCompared = true, restores }:
       {name && action !== 'gone' && <a href={`#/${view}/${id}`}>Open</a>}
       {changes === null && 'Its contents are no longer kept.'}
       {restores && fields && before > 0 && (
-        <Button class="link" label={`Restore version ${before}`} onClick={() => setRestored(1)} />
+        <Button class="link" label={`Restore version ${before}`} onClick={() => setRestoring(true)} />
       )}
-      {restored > 0 && view !== 'proposals' && (
-        <Restore
-          key={restored}
-          {...{ view, id, version: before, onStale: () => setRestored(restored + 1), onClose: () => setRestored(0) }}
-        />
+      {isRestoring && view !== 'proposals' && (
+        <Restore {...{ view, id, version: before }} onClose={() => setRestoring(false)} />
       )}
     </p>
   )
@@ -98,7 +95,7 @@ function Between({ view, id, version }: VersionProps) {
 }
 
 /** Shows the effect of restoring a version, and restores it. */
-function Restore({ view, id, version, ...rest }: VersionProps & { onStale(): void; onClose(): void }) {
+function Restore({ view, id, version, onClose }: VersionProps & { onClose(): void }) {
   const [key] = useState(newKey)
   const [tag, setTag] = useState('')
   const [name, setName] = useState('')
@@ -121,7 +118,7 @@ function Restore({ view, id, version, ...rest }: VersionProps & { onStale(): voi
     leaveTo(`#/${view}/${id}`)
   }
   const label = `Restore version ${version}`
-  return <Review title={`${label} of ${name || `${noun.toLowerCase()} ${id}`}?`} {...{ label, look, send, ...rest }} />
+  return <Review title={`${label} of ${name || `${noun.toLowerCase()} ${id}`}?`} {...{ label, look, send, onClose }} />
 }
 
 type HistoryProps = { view: Views; id: number; isDeleted: boolean; first: Answer<Change[]>; restores: boolean }

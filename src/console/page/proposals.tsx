@@ -14,8 +14,8 @@ import {
   useUnsaved,
   View,
 } from './parts.js'
-import { authorOf, readHistory } from './past.js'
-import { ask, type Person, type Rights, readAll, unless } from './service.js'
+import { authorOf, readHistory, VIEWS } from './past.js'
+import { ask, KINDS, type Person, type Rights, readAll, unless } from './service.js'
 import { counted, dated, differencesOf, titled, visible } from './texts.js'
 
 interface Proposal {
@@ -66,8 +66,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   const loaded = useLoad(async signal => {
     const read = await ask<Proposal>('GET', `proposals/${id}`, { signal, isExact: true })
     const { kind, record, state, base_version } = read.data
-    const view = kind === 'persona' ? 'agents' : 'tools'
-    const past = state === 'open' ? await unless(readHistory(view, record.id, signal), 403, 404) : undefined
+    const past = state === 'open' ? await unless(readHistory(VIEWS[kind], record.id, signal), 403, 404) : undefined
     return { ...read, since: past?.data.filter(({ version }) => version > base_version) ?? [] }
   })
   const { data, etag = '', since = [] } = loaded.data ?? {}
@@ -76,6 +75,10 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
     setReason('')
     loaded.again()
   })
+  const lookAgain = () => {
+    decision.forget()
+    loaded.again()
+  }
   const button = (label: string, options = {}, is = true) => {
     const shared = { label, class: label === 'Approve' ? 'main' : '', onClick: () => decision.act(label, options) }
     return <Button disabled={decision.isBusy || !is} {...shared} />
@@ -84,7 +87,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   const { kind, record, author, state, message, changes, conflicts, impact, closed_at, closed_by } = data
   const side = (name: 'from' | 'to') => Object.fromEntries(changes.map(change => [change.field, change[name]]))
   const isMine = author.id === rights.me.user.id
-  const isOpen = state === 'open'
+  const [isOpen, view] = [state === 'open', VIEWS[kind]]
   const ended = closed_at && `${state} by ${closed_by?.email ?? 'the operator'}, ${dated(closed_at)}`
   return (
     <View
@@ -95,9 +98,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
     >
       {message && <blockquote class="text">{visible(message)}</blockquote>}
       {data.reason && <p>Reason: {visible(data.reason)}</p>}
-      <a href={`#/${kind === 'persona' ? 'agents' : 'tools'}/${record.id}`}>
-        See the {kind === 'persona' ? 'agent' : 'tool'} as it is
-      </a>
+      <a href={`#/${view}/${record.id}`}>See the {KINDS[view].noun.toLowerCase()} as it is</a>
       {isOpen && conflicts !== null && conflicts.length > 0 && (
         <Note text={`Changed since then: ${conflicts.map(titled).join(', ')}. It has to be proposed again.`} />
       )}
@@ -106,7 +107,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       />
       {isOpen && <Differences list={differencesOf(side('from'), side('to'))} />}
       {isOpen && impact && <Agents impact={impact} />}
-      <Problem problem={decision.problem} again={loaded.again} />
+      <Problem problem={decision.problem} again={lookAgain} />
       {isOpen && isMine && rights.proposes && button('Withdraw')}
       {isOpen && !isMine && rights.writes && (
         <div class="savebar">

@@ -76,24 +76,8 @@ export function useRecord<T extends Row>({ view, id, rights, fresh, reset }: Rec
     loaded.again()
   }
   return {
-    ...{
-      view,
-      id,
-      rights,
-      loaded,
-      past,
-      now,
-      record,
-      typed,
-      discard,
-      saved,
-      done,
-      mayEdit,
-      mayPropose,
-      isEditable,
-      saving,
-    },
-    ...{ setSaving, setDone },
+    ...{ view, id, rights, loaded, past, now, record, mayEdit, mayPropose, isEditable },
+    ...{ typed, discard, saved, done, setDone, saving, setSaving },
     /** Changes whenever editors must start again from the stored values. */
     turn: `${resets} ${now?.etag}`,
     shown: { ...record, ...edits } as T,
@@ -123,7 +107,7 @@ export function Frame({ of, body, definition, effect, isSecret, note, other, chi
   const { view, id, rights, saving, setSaving, loaded, past, now, record, mayEdit, mayPropose } = of
   const names = [...Object.keys(body), ...(definition === undefined ? [] : ['definition'])]
   useUnsaved(`What you changed of ${record?.name ?? 'this'}`, names.length > 0)
-  const others = !id ? '' : `Somebody who manages it can change it.${mayPropose ? ' You can propose changes.' : ''}`
+  const others = `Somebody who manages it can change it.${mayPropose ? ' You can propose changes.' : ''}`
   const isTool = view === 'tools'
   const isDeleted = loaded.data !== undefined && !now
   const list = useLists(
@@ -133,16 +117,16 @@ export function Frame({ of, body, definition, effect, isSecret, note, other, chi
   const listed = list.data?.[0]?.find(row => row.id === id) // a tool's owner and a deleted agent's name are only in lists
   const owner = isTool ? listed?.owner : record?.owner
   const ownerText = isTool && !list.data?.[0] ? '' : `, owner: ${owner?.email ?? 'nobody'}`
-  const facts = !id ? '' : `${KINDS[view].noun} ${id}, version ${now?.version}${ownerText}.`
-  const state = now
+  const facts = `${KINDS[view].noun} ${id}, version ${now?.version}${ownerText}.`
+  const stored = now
     ? `${of.done} ${facts} ${mayEdit ? '' : others}`
-    : 'It is deleted. To restore a version brings it back.'
+    : 'It is deleted. Restore a version to bring it back.'
   const button = (label: 'Save' | 'Propose') => ({ disabled: definition === null, onClick: () => setSaving(label) })
   return (
     <View
       title={record?.name || listed?.name || (id ? `${KINDS[view].noun} ${id}` : 'New tool')}
       tags={record && tagsOf(record)}
-      {...{ loaded, state }}
+      {...{ loaded, state: id ? stored : '' }}
     >
       <div class={view === 'agents' ? 'columns' : ''}>
         <div>{record && children}</div>
@@ -194,13 +178,9 @@ function Save({ of, now, body, names, definition, effect, label, onClose }: Save
   const isProposal = label === 'Propose'
   const request = (query: Record<string, string>, headers: Record<string, string>, signal?: AbortSignal) => {
     const all = new URLSearchParams({ ...(view === 'agents' && { update_mask: names.join() }), ...query })
-    const options = {
-      text: bodyText(body, definition),
-      headers: { 'if-match': now.etag, ...headers },
-      signal,
-      isExact: true,
-    }
-    return ask<{ id: number }>(view === 'agents' ? 'PATCH' : 'PUT', `${KINDS[view].root}/${id}?${all}`, options)
+    const options = { text: bodyText(body, definition), headers: { 'if-match': now.etag, ...headers }, signal }
+    const path = `${KINDS[view].root}/${id}?${all}`
+    return ask<{ id: number }>(view === 'agents' ? 'PATCH' : 'PUT', path, { ...options, isExact: true })
   }
   const answered = names.map(name => ANSWERED[name] ?? name)
   const only = (from: object) => Object.fromEntries(Object.entries(from).filter(([name]) => answered.includes(name)))
@@ -217,13 +197,7 @@ function Save({ of, now, body, names, definition, effect, label, onClose }: Save
     else of.saved(['Saved.', ...warnings].join(' '))
   }
   return (
-    <Review
-      title={`${label} these changes?`}
-      {...{ label, look, send, onClose }}
-      keeps
-      above={effect}
-      onStale={of.loaded.again}
-    >
+    <Review title={`${label} these changes?`} {...{ label, look, send, onClose, effect }} onStale={of.loaded.again}>
       {isProposal && <Field label="Message to those who decide" rows={2} value={message} onChange={setMessage} />}
     </Review>
   )

@@ -105,7 +105,6 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
         <Review
           title="Save as a new tool?"
           label="Create the tool"
-          onStale={of.loaded.again}
           onClose={() => setCopyName(undefined)}
           {...{ look, send: copy.send }}
         >
