@@ -6,7 +6,7 @@ import { CODE, Editor } from './editor.js'
 import { Agents, type Function_, Functions, type ImpactReport } from './functions.js'
 import { Button, Field, Note, Problem, Review } from './parts.js'
 import type { Edit, Place, Read } from './reader.js'
-import { ask, type Fault, Refusal } from './service.js'
+import { ask, type Fault, parsed, Refusal } from './service.js'
 import { counted, readText, visible } from './texts.js'
 import { inWorker } from './worker.js'
 
@@ -223,7 +223,7 @@ function Repair({ text, onPut, onClose }: { text: string; onPut(text: string): v
     if (json === undefined) throw fault?.msg
     const { found, faults } = await validated({ complete: 'true', ...(server && { server }) }, json, signal)
     completed.current = found.completed
-    const before = { definition: JSON.parse(json) }
+    const before = { definition: parsed(json) }
     const warnings = faults.map(({ msg }) => `To correct by hand: ${msg}`)
     return {
       before,

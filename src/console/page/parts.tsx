@@ -10,6 +10,8 @@ export const SESSION_ENDED = 'session-ended'
 /** The event that is sent to the window after each sign-in. */
 export const SIGNED_IN = 'signed-in'
 
+const isEnded = (problem: unknown) => problem instanceof Refusal && problem.kind === 'ended'
+
 export interface Loaded<T> {
   data?: T
   problem?: unknown
@@ -21,6 +23,7 @@ export interface Loaded<T> {
 export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: unknown[]): Loaded<T> {
   const [state, setState] = useState<Omit<Loaded<T>, 'again'>>({})
   const [turn, setTurn] = useState({ tries: 0 })
+  const again = useCallback(() => setTurn({ tries: 0 }), [])
   useEffect(() => {
     const leaving = new AbortController()
     let timer: ReturnType<typeof setTimeout>
@@ -29,6 +32,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
       const isTried = problem instanceof Refusal && problem.isAway && turn.tries < TRIES
       const afterS = Math.max(2 + turn.tries, (isTried && problem.retryS) || 0)
       if (isTried) timer = setTimeout(() => setTurn({ tries: turn.tries + 1 }), 1_000 * afterS)
+      if (isEnded(problem)) addEventListener(SIGNED_IN, again, { signal: leaving.signal })
       setState(({ data }) => ({ ...(data && { data }), problem, isTried }))
     }
     load(leaving.signal).then(data => leaving.signal.aborted || setState({ data }), failed)
@@ -37,20 +41,14 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
       clearTimeout(timer)
     }
   }, [turn, ...names])
-  useEffect(() => {
-    if (!(state.problem instanceof Refusal) || state.problem.kind !== 'ended') return
-    const again = () => setTurn({ tries: 0 })
-    addEventListener(SIGNED_IN, again)
-    return () => removeEventListener(SIGNED_IN, again)
-  }, [state.problem])
-  return { ...state, again: useCallback(() => setTurn({ tries: 0 }), []) }
+  return { ...state, again }
 }
 
 /** The complete lists, if wanted, to show names in place of ids. */
 export const useLists = (isWanted: boolean, ...lists: Parameters<typeof readAll>[0][]): Loaded<Row[][]> =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted)
 
-/** The action of a button. Runs once at a time, and stores the error if it fails. */
+/** The action of a button. Runs once at a time, and stores the error if it fails. `instead` forgets the error and does something else. */
 export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
   const isBusy = useRef(false)
@@ -65,21 +63,19 @@ export function useAction<T extends unknown[]>(work: (...given: T) => Promise<un
     setState({ problem })
     isBusy.current = false
   }
-  return { ...state, act, forget: () => setState({}) }
+  const instead = (next: () => void) => () => {
+    setState({})
+    next()
+  }
+  return { ...state, act, instead }
 }
 
 /** Explains a failure and offers a next step. The problem is a refusal, a sentence, or an error of the page itself. */
-export function Problem({
-  problem,
-  isTried,
-  again,
-  keeps,
-}: Partial<Loaded<unknown>> & { keeps?: boolean | undefined }) {
+export function Problem({ problem, isTried, again, keeps }: Partial<Loaded<unknown>> & { keeps?: boolean }) {
   const refusal = problem instanceof Refusal ? problem : undefined
-  const isEnded = refusal?.kind === 'ended'
   const isOurs = problem instanceof Error && !refusal
   useEffect(() => {
-    if (isEnded) dispatchEvent(new Event(SESSION_ENDED))
+    if (isEnded(problem)) dispatchEvent(new Event(SESSION_ENDED))
     if (isOurs) console.warn(problem)
   }, [problem])
   if (!problem) return null
@@ -94,7 +90,7 @@ export function Problem({
     <div class="problem" role="alert">
       <h2>{visible(isOurs ? 'This page has a fault of its own' : said)}</h2>
       <Lines lines={[isOurs ? String(problem) : wait, ...faults, ...changes].filter(text => text !== '')} />
-      {again && !isEnded && <Button label={label} onClick={again} />}
+      {again && !isEnded(problem) && refusal?.status !== 404 && <Button label={label} onClick={again} />}
     </div>
   )
 }
@@ -296,10 +292,6 @@ export function Review(props: {
   const { data } = looked
   const problem = sent.problem ?? looked.problem
   const isStale = problem instanceof Refusal && problem.status === 412
-  const lookAgain = () => {
-    sent.forget()
-    looked.again()
-  }
   return (
     <Dialog title={props.title} onClose={props.onClose}>
       {!data && !problem && <Note text="Loading." />}
@@ -310,7 +302,7 @@ export function Review(props: {
       <Problem
         keeps={props.onStale !== undefined}
         problem={problem}
-        again={isStale ? (props.onStale ?? lookAgain) : sent.problem ? sent.act : looked.again}
+        again={isStale ? sent.instead(props.onStale ?? looked.again) : sent.problem ? sent.act : looked.again}
       />
       <form method="dialog" class="bar end">
         <Button label="Close" />

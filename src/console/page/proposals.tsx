@@ -75,10 +75,6 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
     setReason('')
     loaded.again()
   })
-  const lookAgain = () => {
-    decision.forget()
-    loaded.again()
-  }
   const button = (label: string, options = {}, is = true) => {
     const shared = { label, class: label === 'Approve' ? 'main' : '', onClick: () => decision.act(label, options) }
     return <Button disabled={decision.isBusy || !is} {...shared} />
@@ -107,7 +103,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       />
       {isOpen && <Differences list={differencesOf(side('from'), side('to'))} />}
       {isOpen && impact && <Agents impact={impact} />}
-      <Problem problem={decision.problem} again={lookAgain} />
+      <Problem problem={decision.problem} again={decision.instead(loaded.again)} />
       {isOpen && isMine && rights.proposes && button('Withdraw')}
       {isOpen && !isMine && rights.writes && (
         <div class="savebar">

@@ -9,6 +9,7 @@ import {
   KINDS,
   leaveTo,
   newKey,
+  parsed,
   type Rights,
   type Row,
   unless,
@@ -186,7 +187,7 @@ function Save({ of, now, body, names, definition, effect, label, onClose }: Save
   const only = (from: object) => Object.fromEntries(Object.entries(from).filter(([name]) => answered.includes(name)))
   const look = async (signal: AbortSignal) => {
     // A caller who can only propose cannot do a dry run. The answer to the proposal contains the difference.
-    const proposed = { ...of.shown, ...(typeof definition === 'string' && { definition: JSON.parse(definition) }) }
+    const proposed = { ...of.shown, ...(typeof definition === 'string' && { definition: parsed(definition) }) }
     const tried = isProposal ? { data: proposed, warnings: [] } : await request({ dry_run: 'true' }, {}, signal)
     return { before: only(now.data), after: only(tried.data), warnings: tried.warnings }
   }

@@ -92,6 +92,9 @@ function exact(_: string, value: unknown, context?: { source?: string }) {
   return isOther && rawJSON ? rawJSON(String(context.source)) : value
 }
 
+/** The value of a JSON text whose numbers keep their form. */
+export const parsed = (json: string) => JSON.parse(json, exact)
+
 interface Options {
   body?: unknown
   text?: string

@@ -114,6 +114,7 @@ export function runsOf(before: string, after: string): Run[] {
   const same = runs.reduce((sum, { as, text }) => sum + (as === 'span' ? text.length : 0), 0)
   const whole: Run[] = [
     { as: 'del', text: before },
+    { as: 'span', text: before && after && '\n' },
     { as: 'ins', text: after },
   ]
   return (3 * same < Math.min(before.length, after.length) ? whole : runs).filter(({ text }) => text !== '')

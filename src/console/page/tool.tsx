@@ -3,7 +3,7 @@ import { type Checked, Definition } from './definition.js'
 import { Agents } from './functions.js'
 import { Button, Check, Field, Note, type Pair, Pairs, Problem, Review, useAction } from './parts.js'
 import { bodyText, Frame, useRecord } from './record.js'
-import { ask, leaveTo, newKey, type Rights, type Row } from './service.js'
+import { ask, leaveTo, newKey, parsed, type Rights, type Row } from './service.js'
 
 interface ToolRecord extends Row {
   definition: object | null
@@ -64,7 +64,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   ]
   const look = async () => ({
     before: { ...record },
-    after: { ...record, description, passthrough_auth, definition: made && JSON.parse(made) },
+    after: { ...record, description, passthrough_auth, definition: made && parsed(made) },
     warnings: [
       `This makes a second tool with your changes. ${record?.name} stays as it is.`,
       ...uncopied.map(({ key }) => `The value of ${key} is not copied: set it at the new tool.`),
