@@ -6,7 +6,7 @@ import { CODE, Editor } from './editor.js'
 import { Agents, type Function_, Functions, type ImpactReport } from './functions.js'
 import { Button, Field, Note, Problem, Review } from './parts.js'
 import type { Edit, Place, Read } from './reader.js'
-import { ask, type Fault, parsed, Refusal } from './service.js'
+import { ask, type Fault, isAway, parsed, Refusal } from './service.js'
 import { counted, readText, visible } from './texts.js'
 import { inWorker } from './worker.js'
 
@@ -52,7 +52,6 @@ interface Found {
   problem?: unknown
 }
 
-const isAway = (problem: unknown) => problem instanceof Refusal && problem.isAway
 const NOTHING: Found = { json: null, report: {}, findings: [] }
 
 /** The findings for a text: faults first, each kind in the order of places. */
@@ -149,11 +148,12 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
     if (view.current) command(view.current)
     view.current?.focus()
   }
-  const goTo = (from: number) => {
-    const anchor = Math.min(from, view.current?.state.doc.length ?? 0) // the text may have changed since
-    view.current?.dispatch({ selection: { anchor }, scrollIntoView: true })
-    view.current?.focus()
-  }
+  const goTo = (from: number) =>
+    go(({ state, dispatch }) => {
+      const anchor = Math.min(from, state.doc.length) // the text may have changed since
+      dispatch(state.update({ selection: { anchor }, scrollIntoView: true }))
+      return true
+    })
   const typed = (read: () => string, isPasted: boolean) => {
     onChange?.(null, read)
     isFirstShown.current ||= isPasted
@@ -196,7 +196,7 @@ export function Definition({ text, toolId, isChecked, onChange }: DefinitionProp
         <ol class="findings">
           {findings.slice(0, SHOWN).map(({ severity, message, from, line }) => (
             <li class={severity}>
-              <button type="button" class="link" onClick={() => goTo(from)}>
+              <button type="button" class="link" onClick={goTo(from)}>
                 {severity === 'error' ? 'Fault' : 'Warning'}, line {line}
               </button>
               {message}

@@ -1,6 +1,6 @@
 import { type ComponentChildren, type ComponentProps, h } from 'preact'
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import { Refusal, type Row, readAll, unsaved } from './service.js'
+import { isAway, Refusal, type Row, readAll, unsaved } from './service.js'
 import { type Difference, dated, differencesOf, type Run, titled, visible } from './texts.js'
 
 /* Building blocks of views. Text from users goes through `visible` before it is shown. */
@@ -29,7 +29,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
     let timer: ReturnType<typeof setTimeout>
     const failed = (problem: unknown) => {
       if (leaving.signal.aborted) return
-      const isTried = problem instanceof Refusal && problem.isAway && turn.tries < TRIES
+      const isTried = isAway(problem) && turn.tries < TRIES
       const afterS = Math.max(2 + turn.tries, (isTried && problem.retryS) || 0)
       if (isTried) timer = setTimeout(() => setTurn({ tries: turn.tries + 1 }), 1_000 * afterS)
       if (isEnded(problem)) addEventListener(SIGNED_IN, again, { signal: leaving.signal })

@@ -96,7 +96,7 @@ function Between({ view, id, version }: VersionProps) {
 
 /** Shows the effect of restoring a version, and restores it. */
 function Restore({ view, id, version, onClose }: VersionProps & { onClose(): void }) {
-  const [key] = useState(newKey)
+  const [key, setKey] = useState(newKey)
   const [tag, setTag] = useState('')
   const [name, setName] = useState('')
   const { path, noun, root } = KINDS[view]
@@ -109,6 +109,7 @@ function Restore({ view, id, version, onClose }: VersionProps & { onClose(): voi
     const now = await unless(ask<{ name: string }>('GET', `${path}/${id}`, { signal, isExact: true }), 404) // 404 for a deleted agent
     const { data: after, warnings, etag } = await restore('?dry_run=true', now?.etag, { signal })
     setTag(now?.etag ?? etag)
+    setKey(newKey) // another precondition is another request
     setName((now?.data ?? after).name)
     const before = Object.fromEntries(Object.entries(now?.data ?? {}).filter(([name]) => Object.hasOwn(after, name)))
     return { before, after, warnings }

@@ -71,6 +71,9 @@ export class Refusal extends Error {
   }
 }
 
+/** True if the service is unavailable for the moment. */
+export const isAway = (problem: unknown): problem is Refusal => problem instanceof Refusal && problem.isAway
+
 export interface Answer<T> {
   data: T
   warnings: string[]

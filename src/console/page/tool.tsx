@@ -40,11 +40,11 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const text = useMemo(() => typedText.current?.() ?? stored, [of.turn, stored])
   const isTyped = typedText.current && checked?.text !== stored
   const definition = isTyped ? (checked?.json ?? null) : undefined
+  const made = definition === undefined ? stored : definition
   const { name, description, passthrough_auth } = shown
   const kept = (record?.custom_headers ?? []).map(({ value }) => value) // a mask is not a value
   const custom_headers = shown.custom_headers?.filter(({ value }) => !kept.includes(value))
   const uncopied = record?.custom_headers?.filter(({ key }) => !custom_headers?.some(each => each.key === key)) ?? []
-  const made = definition === undefined ? stored : definition
   const [copyName, setCopyName] = useState<string>()
   const copy = useCreation({ name: copyName ?? name, description, passthrough_auth, custom_headers }, made)
   const onChange = (found: Checked | null, read?: () => string) => {
