@@ -9,8 +9,7 @@ import { listening } from '../test-service.js'
 
 const CHROMIUM = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
 const skip = existsSync(CHROMIUM) ? false : `no ${CHROMIUM} on this machine: apt-get install chromium, or set CHROMIUM`
-/** A letter must not keep the page from answering for longer. */
-const BUSY_MS_MAX = 100
+const BUSY_MS_MAX = 100 // a letter must not keep the page from answering for longer
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const TAGS = '<img src=x onerror="document.title=\'run\'"><script>document.title="run"</script>'
 const SCRIPT = `${TAGS}\u202e\u{e0041}`
@@ -29,8 +28,7 @@ paths:
 t.test('the page is a place to work', { skip }, async t => {
   const { app, call, database, tokens } = await demoApp(t, { LOCK_TIMEOUT_MS: '2000' })
   const origin = `http://127.0.0.1:${await listening(app)}`
-  const args = ['--headless', '--no-sandbox', '--disable-gpu']
-  const browser = await chromium.launch({ executablePath: CHROMIUM, args })
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', '--disable-gpu'] })
   t.teardown(() => browser.close())
   const send = (method: string, path: string, body: object) => call(method, path, { token: tokens.admin, body })
   const edit = (fields: object, mask = Object.keys(fields).join()) =>
@@ -238,7 +236,6 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByLabel('OpenAPI definition').press('Control+z')
     await page.locator('.findings', { hasText: 'Fault, line 8' }).waitFor()
     await page.getByLabel('OpenAPI definition').fill('')
-    await page.locator('.findings').getByRole('button').first().click() // a place that is no more
     await page.locator('#verdict', { hasText: /^Paste/ }).waitFor()
     t.equal(await page.locator('h1').count(), 1, 'a text without the faults leaves one view')
     await open(`openapi: 3.0.3\n${'# a line\n'.repeat(300)}info: [`)
@@ -289,7 +286,6 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByLabel('OpenAPI definition').fill(JSON.stringify(at('three').definition))
     await page.getByRole('button', { name: 'Save as a new tool' }).click()
     await page.locator('dialog ins', { hasText: 'https://three.example.com' }).waitFor()
-    t.equal(await page.getByLabel('Name of the new tool').inputValue(), 'shaped (copy)')
     await page.locator('dialog').getByRole('button', { name: 'Create the tool' }).dblclick()
     await page.locator('h1', { hasText: 'shaped (copy)' }).waitFor()
     const all = (await call('GET', '/tool', { token: tokens.admin })).json()
