@@ -50,7 +50,7 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
         querystring: Type.Object({
           name: queryText(NAME_LENGTH_MAX, 'Only records with exactly this name.'),
           limit: queryInteger(1, PAGE_RECORDS_MAX, `The most records in a page. Default: ${PAGE_RECORDS}.`),
-          after: queryInteger(0, INT4_MAX, 'Only records with a larger id than this, the last of the previous page.'),
+          after: queryInteger(0, INT4_MAX, 'Only records with a larger id: the last id of the previous page.'),
           ...(resource === 'persona' && { deleted: queryFlag('Only deleted agents that the caller may restore.') }),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
@@ -192,7 +192,7 @@ export function registerHistory<T extends ResourceTypes>(
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
           limit: queryInteger(1, PAGE_RECORDS_MAX, `The most entries in a page. Default: ${HISTORY_RECORDS}.`),
-          before: queryInteger(1, INT4_MAX, 'Only versions before this one, the last of the previous page.'),
+          before: queryInteger(1, INT4_MAX, 'Only versions before this one: the last version of the previous page.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(pageOf(HistoryEntry), 'The changes of this page.', ['link', 'warning'], [404]),

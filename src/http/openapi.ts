@@ -82,13 +82,15 @@ const ERRORS = {
   },
   410: {
     name: 'GoneError',
-    meaning: 'The version existed, but its content is no longer kept.',
+    meaning: 'The version existed, but its content is no longer kept; or changes cannot be read from this cursor on.',
     members: {
-      reason: Type.String({
-        description:
-          '`pruned`: by retention; `deleted`: the record, or another has its id now; `reset`: the cursor belongs to another database.',
-        enum: ['pruned', 'deleted', 'reset'],
-      }),
+      reason: Type.Optional(
+        Type.String({
+          description:
+            'Of a version. `pruned`: no longer kept; `deleted`: the record was deleted, or another one has its id now.',
+          enum: ['pruned', 'deleted'],
+        }),
+      ),
     },
   },
   412: {
@@ -115,7 +117,7 @@ const ERRORS = {
   429: {
     name: 'TooManyRequestsError',
     meaning:
-      'RateLimit-Policy names the limit: `token` (requests a minute), `token-requests` or `token-waiting` (at a time). Retry-After states when to retry.',
+      'RateLimit-Policy names the limit: `token` (requests per minute), `token-requests` or `token-waiting` (concurrent requests). Retry-After states when to retry.',
     headers: ['retry-after', ...OF_CALLERS],
   },
   431: { name: 'HeadersTooLargeError' },

@@ -83,8 +83,8 @@ export const Prefer = Type.Optional(
       type: 'string',
       description:
         '`handling=strict`: unknown fields get 422, fields that the caller cannot change get 403. ' +
-        '`return=minimal`: an answer without the record, 201 for a creation and 204 for an update. An update gets 200 with it if an older ' +
-        '`If-Match` is accepted because nothing remains to change.',
+        '`return=minimal`: an answer without the record, 201 for a creation and 204 for an update. An update that changes ' +
+        'nothing gets 200 and the record if its `If-Match` is outdated.',
     },
     header => ({
       value: { strict: prefers(header, 'handling', 'strict'), minimal: prefers(header, 'return', 'minimal') },

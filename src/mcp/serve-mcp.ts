@@ -92,7 +92,7 @@ async function answer(sdk: Sdk, server: () => Server, { headers }: FastifyReques
     },
   })
   if (!(await sdk.isLegacyRequest(received, message))) {
-    // The log has only the status, because the package's errors quote the client.
+    // The SDK's errors are not logged, because they quote text that the client sent.
     const { fetch } = sdk.createMcpHandler(server, { legacy: 'reject', maxSubscriptions: 0 })
     return await fetch(received, { parsedBody: message })
   }

@@ -11,7 +11,7 @@ export function registerReadPersona(app: FastifyInstance, options: OperationOpti
     record: PersonaRecord,
     summary: 'Read Persona',
     description:
-      'Returns an agent that the caller can see. An update takes its `ETag` as `If-Match`. With `version`, returns the agent ' +
+      'Returns an agent that the caller can see. Send its `ETag` as `If-Match` of an update. With `version`, returns the agent ' +
       'as it was, with related records as the caller can see them now.',
   })
 }

@@ -28,7 +28,7 @@ import { proposalTag, summaryOf } from './read-proposals.js'
 import { RejectRequest } from './schema.js'
 import { insertProposal, type ProposalRow, readFields, readProposal, requireRoom, rightsChanged } from './statements.js'
 
-/* Every end of a proposal first locks its record, so that only one of two concurrent ones takes effect. */
+/* Approving, rejecting and withdrawing first lock the agent or tool, so that only one of two concurrent decisions takes effect. */
 
 /**
  * Stores an update as a proposal. It is decided like the update, but the author needs no right to edit. Throws the errors of an update, and

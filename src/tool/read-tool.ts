@@ -20,8 +20,8 @@ export function registerReadTool(app: FastifyInstance, options: OperationOptions
       record: ToolRecord,
       summary: 'Read Tool',
       description:
-        'Returns a tool. Header values are masks for callers who may manage it, otherwise `null`. An update takes its `ETag` ' +
-        'as `If-Match`. `version` returns the tool as it was. `view=functions` returns the functions that a ' +
+        'Returns a tool. Header values are masks for callers who may manage it, otherwise `null`. Send its `ETag` as ' +
+        '`If-Match` of an update. `version` returns the tool as it was. `view=functions` returns the functions that a ' +
         'model gets and how their arguments are sent, or `faults` if the stored definition is no longer accepted.',
       query: {
         view: queryChoice(['functions'], '`functions`: the functions that a model gets, instead of the record.'),

@@ -166,7 +166,8 @@ function redactionFaults(state: ToolState, headers: Header[]): Fault[] {
 
 /** A proposal must not contain secrets, because other callers read it. */
 function secretFaults(headers: Header[]): Fault[] {
-  const msg = 'A proposal holds no secrets: keep the value by its mask, or set it by an update'
+  const msg =
+    'A proposal cannot contain a secret: send the mask to keep the stored value, or set a new value by an update'
   return headers.flatMap(({ value }, index) =>
     looksMasked(value) ? [] : [{ loc: ['body', 'custom_headers', index, 'value'], msg, type: 'secret_in_proposal' }],
   )

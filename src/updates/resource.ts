@@ -72,7 +72,7 @@ export interface UpdateRequest extends ReadRequest {
   ifNoneMatch: Precondition
   /** True if every update must have a precondition. A token may require one too. */
   preconditionRequired: boolean
-  /** The resources that only administrators can change directly; `none` for proposals and approvals. */
+  /** Which resources only administrators can change directly: the setting, but `none` while a proposal is stored or approved. */
   requireApproval: OperationOptions['requireApproval']
   dryRun: boolean
   /** True if the update is only proposed. The right to edit is then checked when it is approved. */

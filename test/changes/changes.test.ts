@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { operatorActor } from '../../src/admin/operator.js'
 import { readBacklog } from '../../src/changes/feed.js'
@@ -236,6 +237,36 @@ t.test('the lag is that of a proposal too', async t => {
   t.equal((await world.call('PATCH', `/persona/${agent}?update_mask=name&propose=true`, sent)).statusCode, 202)
   t.ok((await readBacklog(database.db)).lag_s > 0)
   await writer.rollback().execute()
+})
+
+t.test('nothing is missed and nothing comes twice beside eight writers that hold transactions', async t => {
+  const agents: number[] = []
+  for (let i = 0; i < 16; i++) agents.push(await agentOf())
+  await untilPublished(database.db)
+  const begin = await now()
+  const seen: Change[] = []
+  const follow = async () => {
+    for (let after = begin; seen.length < 8 * 18; ) {
+      const found = await page(admin, after, '&limit=3')
+      seen.push(...found.changes)
+      after = found.next
+    }
+  }
+  const writes = agents.slice(8).map(async (agent, index) => {
+    for (let round = 0; round < 10; round++) {
+      const writer = await held(agent, `round ${round}`)
+      await patch(agents[index] ?? 0, { task_prompt: `${round}` })
+      await sleep(((index * 7 + round * 5) % 11) * 4)
+      await (round % 5 === 4 ? writer.rollback() : writer.commit()).execute()
+    }
+  })
+  await Promise.all([follow(), ...writes])
+  const rows = await query<{ place: [number, number] }>`select array[resource_id, version_after] as place from audit
+    where resource_kind = 'persona' and resource_id = any(${agents}) and version_after > 1 order by transaction_id, place`
+  t.strictSame(
+    seen.map(({ id, version }) => [id, version]),
+    rows.map(({ place }) => place),
+  )
 })
 
 t.test('at most 1,000 changes are looked at for a page: it is empty, and its next goes on', async t => {

@@ -218,7 +218,7 @@ t.test('an assistant proposes, and a person reads who said what', async t => {
   t.match({ isError, content }, { isError: false, content: { proposal: { state: 'open', fields: ['description'] } } })
   const { etag: ofTool } = (await assistant.call('get_tool', { id: 1 })).content
   const secret = { id: 1, etag: ofTool, fields: { custom_headers: [{ key: 'X-Key', value: 'clear' }] } }
-  t.match(await assistant.call('propose_tool_update', secret), { isError: true, text: /holds no secrets/ })
+  t.match(await assistant.call('propose_tool_update', secret), { isError: true, text: /cannot contain a secret/ })
   const viewing = await connected(await tokenOf('manager@example.com', { scopes: ['propose'] }))
   const { message: _, ...planned } = asked
   t.match((await viewing.call('plan_agent_update', planned)).content, {

@@ -91,7 +91,7 @@ export function entryInWords(row: object, refer: Refer): Record<string, unknown>
   return Object.fromEntries(Object.entries(row).map(([field, value]) => inWords(field, value, refer)))
 }
 
-/** Changes with the field names and references that documents use. */
+/** Returns the changes with field names and references as documents write them. */
 export function changesInWords(changes: readonly Change[], refer: Refer): Change[] {
   return changes.map(change => {
     const [field, from] = inWords(change.field, change.from, refer)

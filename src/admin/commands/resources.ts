@@ -9,7 +9,9 @@ import { Refusal } from '../refusal.js'
 import { type CommandLine, wholeNumber } from './command.js'
 
 export function addAgentCommands(program: Command, line: CommandLine): void {
-  const agent = program.command('agent').description('Agents. Use apply or the HTTP operations for other changes.')
+  const agent = program
+    .command('agent')
+    .description('Changes the owner of an agent. Use apply or HTTP for all other changes.')
   line
     .add(agent, 'owner', '12 --to bob@example.com', ownerCommand)
     .argument('<ID>', '', wholeNumber)

@@ -123,7 +123,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
   return { url: urlOf(home.path), version: binaries.version, stop }
 }
 
-const GONE = 'its data are gone: put them back, or stop the service to begin with an empty database'
+const GONE = 'its data are gone: put them back, or restart the service to begin with an empty database'
 
 /** Creates the data if missing, under a draft name that is renamed when complete. If two processes do so, the first one's data is kept. */
 function makeData(home: Home, { dir, major }: Binaries, settings: Record<string, string>): void {

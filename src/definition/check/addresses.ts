@@ -188,7 +188,7 @@ function canBeHost(host: string | undefined): boolean {
 /** Above this number of addresses, variables in servers are not expanded. */
 const ORIGINS_READ_MAX = 10_000
 
-/** The origins that a definition names in its servers and in those of its paths and operations, because readers may use any of them. */
+/** All origins of a definition: of its own servers, and of those of its paths and operations. A runtime may call any of them. */
 export function originsOf(definition: unknown): Set<string> {
   const origins = new Set<string>()
   const references = new References(definition)

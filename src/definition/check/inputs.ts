@@ -16,7 +16,7 @@ export interface ParameterInput {
   /** True if the model supplies the parameter. False if it cannot be sent, OpenAPI ignores it, or a custom header supplies it. */
   readonly isArgument: boolean
   readonly lost?: Lost | undefined
-  /** The description next to the reference. It overrides the parameter's own since OpenAPI 3.1. */
+  /** The description next to the `$ref`. From OpenAPI 3.1 on, it overrides the parameter's own description. */
   readonly description?: string
 }
 
