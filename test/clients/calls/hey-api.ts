@@ -137,7 +137,8 @@ const ends = {
 }
 for (const [state, end] of Object.entries(ends)) {
   const proposal = { update_mask: 'name', propose: true, message: 'shorter' }
-  const headers = { 'if-match': '*' }
+  const seen = await readPersona({ client: reader, path })
+  const headers = { 'if-match': seen.response?.headers.get('etag') ?? '' }
   const proposed = await updatePersona({ client: reader, path, query: proposal, body: { name: state }, headers })
   check(proposed.response?.status === 202, '202: a proposal')
   const open = await listProposals({ client: reader, query: { state: 'open' } })
