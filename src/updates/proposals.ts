@@ -9,8 +9,8 @@ import type { ResourceTypes, UpdateRequest, VersionedResource } from './resource
 const KEPT_BYTES_MAX = 4 * 1024
 
 /**
- * Ends the matching open proposals and removes their long values. Returns their number. The transaction must have locked their record. `by` is
- * null for the operator.
+ * Ends the matching open proposals and removes their long values. Returns their number. Callers that also change the record must have locked it.
+ * `by` is null for the operator.
  */
 export async function endProposals(
   trx: Kysely<Tables>,
