@@ -273,6 +273,7 @@ t.test('an accepted path never changes the host of an accepted server', async t 
         ['/', '//b.example', ''],
         ['/\t', '/https:', ''],
         ['/', '/\t/b.example', ''],
+        ['http:https://', 'https://https://', ''],
       ],
     },
   )

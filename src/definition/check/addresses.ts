@@ -170,7 +170,8 @@ export function leadsAway(address: string, path: string): boolean {
   const end = path.slice(0, DEFINITION_LIMITS.keyCharacters).replace(VARIABLE, 'x')
   // The common case: an absolute address and a path that begins with a single slash.
   if (ABSOLUTE.test(address) && (end === '/' || ORDINARY_PATH.test(end))) return false
-  if (/^https?:\/\/[^/]*$/i.test(address) && !/^(?:[/?#]|$)/.test(end)) return true
+  // "http:host" may be read as relative, so its host is not known here.
+  if (/^https?:(?:\/\/[^/]*$|(?!\/\/))/i.test(address) && !/^(?:[/?#]|$)/.test(end)) return true
   const own = parsed(address)
   const together = parsed(joined(address, end))?.host
   const linked = parsedUrl(end, own?.href)?.host
