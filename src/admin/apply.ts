@@ -1,6 +1,7 @@
 import { sql, type Transaction } from 'kysely'
 import pg from 'pg'
 import { SQLSTATE } from '../db/connection/database-error.js'
+import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
@@ -51,7 +52,7 @@ export async function applyOrganisation(
 ): Promise<ApplyReport> {
   const wanted = checkedDocument(document)
   const { plan = false, actor = operatorActor() } = options
-  return await inTransaction(database, { rollback: plan }, async trx => {
+  const work = async (trx: Transaction<Tables>) => {
     await lockApplies(trx)
     const catalogue = await readCatalogue(trx, wanted)
     const requireNoFaults = () => {
@@ -75,7 +76,8 @@ export async function applyOrganisation(
     await recordAccess(trx, actor, changesSomething(counts) ? [applied] : [])
     if (plan) for (const each of outcomes) if (each.action === 'created') each.id = 'new'
     return { planned: plan, outcomes }
-  })
+  }
+  return await withRetries(() => inTransaction(database, { rollback: plan }, work), Number.POSITIVE_INFINITY)
 }
 
 /** Waits without a time limit until no other document is being applied. The lock ends with the transaction. */

@@ -31,8 +31,8 @@ import type { PersonaState } from './state.js'
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'creation',
-  decide: async (db, state, request) => {
-    const decision = await personaResource.decide(db, state, request)
+  decide: async (db, state, request, locks) => {
+    const decision = await personaResource.decide(db, state, request, locks)
     const { name = '' } = request.fields
     // This lock lasts until the commit, so that the second of two concurrent creations below `/api` sees the first.
     if (request.isToday) await sql`select pg_advisory_xact_lock(hashtext(${name}))`.execute(db)
@@ -55,10 +55,10 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'deletion',
   isAlone: () => false,
-  decide: async (db, state, { caller }) => {
+  decide: async (db, state, { caller }, locks) => {
     requireDeletable(state, caller)
     const decision = decideDeletion(state)
-    if (db.isTransaction) await lockRemoved(db, state, decision.after)
+    if (locks) await lockRemoved(db, state, decision.after)
     return decision
   },
 }
@@ -120,7 +120,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
   act: 'restoration',
   isVisible: (state, caller) => personaResource.isVisible(state, caller) || (state.deleted && owns(state, caller)),
   isAlone: (_, { dryRun }) => dryRun,
-  decide: async (db, state, request) => {
+  decide: async (db, state, request, locks) => {
     const { caller, strict } = request
     const { version } = request.fields
     if (state.deleted) requireVersions(state, caller)
@@ -134,7 +134,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const fields = fieldsOf(then, owns(state, caller) || strict)
     const base = state.deleted ? brought(state, caller) : state
     const decision = await personaResource
-      .decide(db, base, { ...request, fields, masked: true })
+      .decide(db, base, { ...request, fields, masked: true }, locks)
       .catch(error => Promise.reject(inVersion(error)))
     const { after } = decision
     const differing = CONTENT_FIELDS.filter(field => !sameValue(after[field], then[field]))

@@ -49,10 +49,9 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     const content = update.dryRun ? state : askedContent(state, update)
     return RELATIONS.every(([relation]) => content[relation] === state[relation])
   },
-  decide: async (db, state, update) => {
+  decide: async (db, state, update, locks) => {
     requireEditable(state, update.caller, update.proposes) // before anything is locked
     const content = askedContent(state, update)
-    const locks = db.isTransaction && !update.proposes
     if (locks) await lockRemoved(db, state, content)
     const references = await readReferences(db, attachedIds(state, content), viewerParameters(update.caller), locks)
     return decidePersona(state, update, references)

@@ -184,7 +184,7 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
     ...resource,
     isAlone: () => false,
     remedy: readState(id),
-    decide: async (db, state, request) => {
+    decide: async (db, state, request, locks) => {
       const { caller } = request
       const row = await readOpen(db, caller, id)
       if (row.author.id === caller.userId && !byAnyone)
@@ -198,7 +198,7 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
       const { conflicts } = row
       if (conflicts?.length !== 0) throw new Refused('PROPOSAL_CONFLICT', CONFLICT, { extra: { conflicts } })
       const asked = { ...request, ...(await updateOf(db, await readFields(db, row), ring)) }
-      const decision = await resource.decide(db, state, asked).catch(error => {
+      const decision = await resource.decide(db, state, asked, locks).catch(error => {
         throw error instanceof InvalidRequest ? unusable(error) : error
       })
       if (decision.changes.length === 0) throw new Refused('PROPOSAL_UNUSABLE', 'The record already has these values.')

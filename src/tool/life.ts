@@ -32,7 +32,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
   ...toolResource,
   act: 'restoration',
   isAlone: (_, { dryRun }) => dryRun,
-  decide: async (db, state, request) => {
+  decide: async (db, state, request, locks) => {
     requireManageable(state)
     const { version } = request.fields
     const then = await toolThen(db, state, await readPast(db, 'tool', state.id, version))
@@ -40,7 +40,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const fields = { name, description, passthrough_auth, oauth_config_id }
     const update = await updateOfStored(db, fields, then.definition_hash)
     const decision = await toolResource
-      .decide(db, state, { ...request, ...update })
+      .decide(db, state, { ...request, ...update }, locks)
       .catch(error => Promise.reject(inVersion(error)))
     const columns = Object.keys(contentOf(then)) as (keyof ToolContent)[] // the keys of the type
     const differing = columns.filter(column => !sameValue(decision.after[column], then[column]))

@@ -34,10 +34,10 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const keepsHeaders = headers === undefined || sameValue(headers, shownHeaders(state.headers))
     return dryRun || (keepsHeaders && (config === null || config === state.oauth_config_id))
   },
-  decide: async (db, state, request) => {
+  decide: async (db, state, request, locks) => {
     const { oauth_config_id: id = null, definition, custom_headers: headers, passthrough_auth: passes } = request.fields
     const isId = id !== null && isInt4(id)
-    const config = isId ? await readLinkable(db, id, viewerParameters(request.caller), db.isTransaction) : undefined
+    const config = isId ? await readLinkable(db, id, viewerParameters(request.caller), locks) : undefined
     const hasSecrets = state.headers.length > 0 || state.oauth_config_id !== null || state.passthrough_auth
     const isAsked = passes || (headers?.length ?? 0) > 0 || (definition !== undefined && hasSecrets)
     const storedOrigins = isAsked ? await readOrigins(db, state.definition_hash) : new Set<string>()

@@ -138,7 +138,7 @@ async function storeNow<T extends ResourceTypes>(trx: Transaction<Tables>, { res
   const { answer, entry } = await decideAndWrite(trx, resource, request, async () => {
     const now = await readNow(trx, { resource, request })
     const asked = { resource, request: now.request }
-    const decision = await decide(trx, asked, now.state)
+    const decision = await decide(trx, asked, now.state, true)
     return { ...now, decision, answer: await answerOf(trx, asked, now.state, decision) }
   })
   return { entry, answer: { ...answer, version: entry?.version_after ?? answer.version } }
@@ -205,8 +205,9 @@ export async function decide<T extends ResourceTypes>(
   db: Kysely<Tables>,
   { resource, request }: Asked<T>,
   state: T['State'],
+  locks = false,
 ): Promise<T['Decision']> {
-  const decision = await resource.decide(db, state, request).catch(error => {
+  const decision = await resource.decide(db, state, request, locks).catch(error => {
     // The mask may belong to the older state that the tag names. The answer then reports the changes since that state.
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined

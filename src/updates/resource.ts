@@ -113,8 +113,11 @@ export interface VersionedResource<T extends ResourceTypes> {
   isVisible(state: T['State'], caller: Caller): boolean
   /** True if the request needs no transaction, because it changes only columns of the resource's own row. */
   isAlone(state: T['State'], request: T['Request']): boolean
-  /** Decides on the request, after reading newly referenced records with at most one statement. Throws domain errors. */
-  decide(db: Kysely<Tables>, state: T['State'], request: T['Request']): Promise<T['Decision']>
+  /**
+   * Decides on the request, after reading newly referenced records with at most one statement. `locks`: first locks what the write will lock,
+   * which requires a transaction. Throws domain errors.
+   */
+  decide(db: Kysely<Tables>, state: T['State'], request: T['Request'], locks?: boolean): Promise<T['Decision']>
   /**
    * Stores the decision and its audit row, unless the row is locked or its version or the rights have changed. Returns the new version. `db`
    * must be a transaction unless `isAlone` returned true.

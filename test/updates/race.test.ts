@@ -58,6 +58,9 @@ t.test('200: an update that fails by a serialization failure or a deadlock is tr
     t.equal((await patch({ description: state })).statusCode, 200, `${state}: by one statement`)
     await sql`alter sequence aborted restart`.execute(db)
     t.equal((await patch({ groups: state === '40001' ? [1] : [2] })).statusCode, 200, `${state}: under the lock`)
+    await sql`alter sequence aborted restart`.execute(db)
+    const { outcomes } = await world.apply({ agents: [] }, { prune: true, plan: true })
+    t.ok(outcomes.length > 0, `${state}: by apply`)
     await sql`drop trigger abort_twice on persona; drop function abort_twice; drop sequence aborted`.execute(db)
   }
 })

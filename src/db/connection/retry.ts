@@ -5,15 +5,15 @@ import { classifyDatabaseError, SQLSTATE } from './database-error.js'
 const RETRIES_MAX = 2
 const FIRST_PAUSE_MS = 20
 
-/** Work that fails after this time is not retried, because the client has waited long enough. */
+/** By default, work that fails after this time is not retried, because the client has waited long enough. */
 const RETRY_WITHIN_MS = 2_000
 
 /**
  * Runs database work. Retries it at most twice, after short random pauses, if the error is transient and nothing can have been committed. A
  * foreign key violation is also retried, because the row may just have been deleted.
  */
-export async function withRetries<T>(work: () => Promise<T>): Promise<T> {
-  const latest = performance.now() + RETRY_WITHIN_MS
+export async function withRetries<T>(work: () => Promise<T>, withinMs = RETRY_WITHIN_MS): Promise<T> {
+  const latest = performance.now() + withinMs
   for (let retries = 0; ; retries++) {
     try {
       return await work()
