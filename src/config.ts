@@ -3,7 +3,6 @@ import { type Static, type StringOptions, type TSchema, Type } from '@sinclair/t
 import { Value } from '@sinclair/typebox/value'
 import { parseDatabaseUrl } from './db/connection/database-url.js'
 import { InvalidKeyRing, parseKeyRing } from './secrets/key-ring.js'
-import { suggestion } from './validation/nearest-name.js'
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
 
@@ -157,23 +156,27 @@ export function settingWarnings(env: Environment, { database }: Config): string[
   return [...misspeltWarning(env), ...ofUrl.map(warning => `DATABASE_URL ${warning}`)]
 }
 
-/** A sentence that lists the misspelt variables; empty if there are none. */
+/** A sentence that lists variables that resemble a setting's name or its first words; empty if there are none. */
 export function misspeltWarning(env: Environment): string[] {
-  const misspelt = misspeltSettings(env)
+  const names = describeSettings().map(({ name }) => name)
+  const misspelt = Object.keys(env).flatMap(name => {
+    if (names.includes(name)) return []
+    const written = name.toUpperCase()
+    const distances = name.length < 8 ? [1] : [1, 2] // short names of other programs' variables could be as similar
+    const near = distances.flatMap(edits => names.filter(each => isWithin(edits, written, each)))
+    const longer = names.filter(each => name.includes('_') && each.startsWith(`${written}_`))
+    const [meant] = [...near, ...longer]
+    return meant === undefined ? [] : [`${name.slice(0, 64)}: did you mean '${meant}'?`]
+  })
   return misspelt.length > 0 ? [`unknown variables are ignored: ${misspelt.join('; ')}`] : []
 }
 
-/** Variables that resemble a setting's name or its first words: `RATE_LIMIT: did you mean 'RATE_LIMIT_PER_MINUTE'?`. */
-export function misspeltSettings(env: Environment): string[] {
-  const names = describeSettings().map(({ name }) => name)
-  return Object.keys(env).flatMap(name => {
-    if (names.includes(name)) return []
-    // Short names of other programs' variables could be as similar.
-    const near = suggestion(name, names, name.length < 8 ? 1 : 2)
-    const longer = name.includes('_') && names.find(one => one.startsWith(`${name.toUpperCase()}_`))
-    const meant = near === '' && longer ? `: did you mean '${longer}'?` : near
-    return meant === '' ? [] : [`${name.slice(0, 64)}${meant}`]
-  })
+/** True if at most this many insertions, deletions and replacements of letters turn `a` into `b`. */
+function isWithin(edits: number, a: string, b: string): boolean {
+  if (a === b || edits === 0) return a === b
+  const [x, y] = [a.slice(1), b.slice(1)]
+  if (a[0] === b[0]) return isWithin(edits, x, y)
+  return isWithin(edits - 1, x, b) || isWithin(edits - 1, a, y) || isWithin(edits - 1, x, y)
 }
 
 /** All settings for the documentation, in order of declaration. */

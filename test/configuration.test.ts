@@ -1,5 +1,5 @@
 import t from 'tap'
-import { describeSettings, misspeltSettings, readConfig, settingWarnings } from '../src/config.js'
+import { describeSettings, misspeltWarning, readConfig, settingWarnings } from '../src/config.js'
 import { matchesGolden } from './golden.js'
 
 /** What each group of settings is about, in the order of the reference. */
@@ -36,9 +36,11 @@ t.test('a variable whose name is close to a setting is named; one of another pro
   const others = { SECRET_KEY: 'SECRET_KEYS', LOGLEVEL: 'LOG_LEVEL' }
   const beginnings = { RATE_LIMIT: 'RATE_LIMIT_PER_MINUTE', statement_timeout: 'STATEMENT_TIMEOUT_MS' }
   for (const [name, meant] of Object.entries({ ...near, ...others, ...beginnings }))
-    t.strictSame(misspeltSettings({ [name]: 'hunter2' }), [`${name}: did you mean '${meant}'?`])
+    t.strictSame(misspeltWarning({ [name]: 'hunter2' }), [
+      `unknown variables are ignored: ${name}: did you mean '${meant}'?`,
+    ])
   for (const name of ['PATH', 'HOME', 'HOSTNAME', 'PGHOST', 'NODE_ENV', 'TZ', 'DATA', 'LOGNAME', 'AGENTS_TOOL_1_X'])
-    t.strictSame(misspeltSettings({ [name]: 'x' }), [], name)
+    t.strictSame(misspeltWarning({ [name]: 'x' }), [], name)
   const production = { NODE_ENV: 'production', DATABSE_URL: 'hunter2' }
   t.throws(() => readConfig(production), { message: /DATABSE_URL: did you mean 'DATABASE_URL'\?/ })
   const warnings = (url: string) => settingWarnings({}, readConfig({ DATABASE_URL: url }))

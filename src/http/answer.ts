@@ -1,9 +1,9 @@
 import { Readable } from 'node:stream'
 import type { FastifyReply } from 'fastify'
-import type { ResourceKind } from '../db/tables.js'
-import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
+import type { Loc } from '../errors.js'
+import type { RecentChange } from '../updates/resource.js'
+import type { Precondition } from '../updates/tag.js'
 import { NO_PRECONDITION } from './parameters.js'
-import { addWarnings } from './warnings.js'
 
 /** The media type of answers, with the charset that Fastify would otherwise append to each answer. */
 export const JSON_TYPE = 'application/json; charset=utf-8'
@@ -15,22 +15,6 @@ export function notePreferences(reply: FastifyReply, preferences: Readonly<Recor
   const others = reply.getHeader('vary')
   reply.header('preference-applied', applied.join(', '))
   reply.header('vary', others === undefined ? 'Prefer' : `${String(others)}, Prefer`)
-}
-
-export interface ReadAnswer {
-  kind: ResourceKind
-  id: number
-  version: number
-  snapshot: string
-  /** Notes on parts of an earlier version that cannot be shown. */
-  notes?: readonly string[]
-}
-
-/** The 200 of a read, or its 304. The tag includes a digest of the body, because parts of a snapshot can change without a new version. */
-export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): string | FastifyReply {
-  const { kind, id, version, snapshot, notes = [] } = answer
-  addWarnings(reply, notes)
-  return answerTagged(reply, representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
 }
 
 /** Sends a 200 with this JSON text, or a 304 if the caller already has it. */
@@ -48,4 +32,42 @@ export function answerTagged(
   }
   reply.type(JSON_TYPE)
   return text
+}
+
+const WARNINGS_MAX = 5
+const NAME_LENGTH_MAX = 64
+
+/** Adds warnings to an answer as `299 - "text"` (RFC 7234), in ASCII. If there are more than five, the fifth states the number omitted. */
+export function addWarnings(reply: FastifyReply, texts: readonly string[]): void {
+  if (texts.length === 0) return
+  const shown =
+    texts.length <= WARNINGS_MAX
+      ? texts
+      : [...texts.slice(0, WARNINGS_MAX - 1), `and ${texts.length - WARNINGS_MAX + 1} more warnings`]
+  const header = shown.map(text => `299 - "${quotable(text)}"`).join(', ')
+  const before = reply.getHeader('warning')
+  reply.header('warning', before === undefined ? header : `${before}, ${header}`)
+}
+
+/** Warnings about unknown fields at these places of a body. */
+export function unknownFieldWarnings(places: readonly Loc[]): string[] {
+  return places.map(loc => `unknown field ${shortened(loc.join('.'))} ignored`)
+}
+
+/** Warns about a field that was not restored, because the caller must not set it or because it cannot be restored. */
+export function notRestoredWarning(name: string): string {
+  return `field ${name} was not restored`
+}
+
+export function overwriteWarning(recent: RecentChange): string {
+  return `field ${recent.field} replaces a change by ${recent.by} ${recent.age_s} seconds ago`
+}
+
+function shortened(name: string): string {
+  return name.length <= NAME_LENGTH_MAX ? name : `${name.slice(0, NAME_LENGTH_MAX)}...`
+}
+
+/** Converts text to printable ASCII for a quoted header value. Quotes and backslashes become `'`, other characters `?`. */
+function quotable(text: string): string {
+  return text.replaceAll(/[^\x20-\x7e]/g, '?').replaceAll(/["\\]/g, "'")
 }

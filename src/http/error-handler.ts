@@ -3,9 +3,8 @@ import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPM
 import { ClientGone, ERROR_CODES, Failed, InvalidRequest, RateLimited, Refused, Unavailable } from '../errors.js'
 import { unavailableFor } from '../updates/unavailable.js'
 import { boundFaults } from '../validation/faults.js'
-import { JSON_TYPE } from './answer.js'
+import { addWarnings, JSON_TYPE } from './answer.js'
 import { bodyTooLarge, notJson } from './validation.js'
-import { addWarnings } from './warnings.js'
 
 const LOGGED_FAULTS_MAX = 5
 

@@ -6,14 +6,13 @@ import { ACTIONS, entryOf, historyOf } from '../updates/history.js'
 import type { ReadPage } from '../updates/list.js'
 import { answerPast } from '../updates/read.js'
 import type { OperationOptions, ResourceTypes, ShownChange, VersionedResource } from '../updates/resource.js'
-import { contentTag, type Precondition } from '../updates/tag.js'
+import { contentTag, entityTag, type Precondition, representationTag } from '../updates/tag.js'
 import { pathId, queryFlag, queryInteger, queryText } from '../validation/parameters.js'
 import { identifier, list, nullable, reference, text, uuid } from '../validation/vocabulary.js'
-import { answerRead, answerTagged } from './answer.js'
+import { addWarnings, answerTagged } from './answer.js'
 import { readResponses } from './openapi.js'
-import { IfNoneMatch, NO_PRECONDITION, PastVersion } from './parameters.js'
+import { IfNoneMatch, PastVersion } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
-import { addWarnings } from './warnings.js'
 
 /* Reads of agents and tools: a single one, its history, and lists by pages. */
 
@@ -155,15 +154,18 @@ export function registerRead<T extends ResourceTypes>(
       const id = params[lookup.parameter]
       const state = prefetched as T['State'] | null // the route's lookup sets it
       if (id === undefined || state === null || !resource.isVisible(state, caller)) throw new ResourceNotFound(kind)
-      const { version } = request.query as { version?: number }
-      const isPast = 'version' in request.query
-      const snapshot = await view?.(request as FastifyRequest, state)
-      if (isPast && snapshot === undefined) resource.requireVersions(state, caller)
-      const job = { database, resource, request: { caller, ...limits } }
-      const shown = async () => snapshot ?? (await resource.render(database.db, state, limits.snapshotBytesMax, true))
-      const isThen = isPast && snapshot === undefined
-      const answer = isThen ? await answerPast(job, id, version) : { snapshot: await shown(), version: state.version }
-      return answerRead(reply, { kind, id, ...answer }, headers['if-none-match'] ?? NO_PRECONDITION)
+      const viewed = await view?.(request as FastifyRequest, state)
+      const { version: asked } = request.query as { version?: number }
+      const isPast = viewed === undefined && 'version' in request.query
+      if (isPast) resource.requireVersions(state, caller)
+      const now = async () => viewed ?? (await resource.render(database.db, state, limits.snapshotBytesMax, true))
+      const { snapshot, version, notes } = isPast
+        ? await answerPast({ database, resource, request: { caller, ...limits } }, id, asked)
+        : { snapshot: await now(), version: state.version, notes: [] }
+      addWarnings(reply, notes)
+      // The tag includes a digest of the body, because parts of a snapshot can change without a new version.
+      const tag = representationTag(entityTag(kind, id, version), snapshot)
+      return answerTagged(reply, tag, snapshot, headers['if-none-match'])
     },
   )
 }

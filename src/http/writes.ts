@@ -5,14 +5,14 @@ import type { RoutePolicy } from '../auth/authenticate.js'
 import type { ResourceKind } from '../db/tables.js'
 import { InvalidRequest, type Loc, PreconditionFailed, ResourceNotFound } from '../errors.js'
 import type { Actor } from '../updates/audit.js'
+import { updateOnce } from '../updates/engine.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions, ResourceTypes, Stored, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import { entityTag } from '../updates/tag.js'
-import { updateOnce } from '../updates/update-once.js'
 import { fault } from '../validation/faults.js'
 import { pathId, queryFlag, queryText } from '../validation/parameters.js'
 import { identifier, isInt4, reference } from '../validation/vocabulary.js'
-import { JSON_TYPE, notePreferences } from './answer.js'
+import { addWarnings, JSON_TYPE, notePreferences } from './answer.js'
 import { responses } from './openapi.js'
 import {
   CreationPreconditions,
@@ -25,7 +25,6 @@ import {
   Prefer,
 } from './parameters.js'
 import { clientAddressOf } from './request.js'
-import { addWarnings } from './warnings.js'
 
 /* The routes that create, update, restore and delete agents and tools. */
 
@@ -63,20 +62,21 @@ export const RESTORES = { body: RestoreRequest, bodyLimit: 4 * 1024 }
 
 type Act = VersionedResource<ResourceTypes>['act']
 
+type Unparsed = Omit<FastifyRequest, 'params' | 'query' | 'headers' | 'body'>
+
 /** A validated request that writes. */
-export interface WriteRequest<Body extends TObject = TObject> extends Pick<FastifyRequest, 'caller' | 'raw'> {
+export interface WriteRequest<Body extends TObject = TObject> extends Unparsed {
   params: Record<string, number | undefined>
   body: Static<Body>
   query: { dry_run?: boolean; propose?: boolean; message?: string; update_mask?: string[] }
   headers: Partial<Static<typeof UpdateHeaders>>
-  prefetched: object | null
 }
 
 /** The part of the engine's request that all writes have in common. */
-export type Basis = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'>
+type Common = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'>
 
 /** The parts that a kind of write adds. */
-type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Basis | 'kind' | 'id' | 'fields' | 'key'> & {
+type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Common | 'kind' | 'id' | 'fields' | 'key'> & {
   fields?: object
   /** The values that two requests with the same key must share. Header values are hashed with the ring's key `secretKeyId`. */
   about?: (secretKeyId: string | null) => readonly unknown[]
@@ -98,7 +98,7 @@ export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
   query?: TProperties
   body?: Body
   bodyLimit?: number
-  ask(request: WriteRequest<Body>, basis: Basis): Own<T> | Promise<Own<T>>
+  ask(request: WriteRequest<Body>, common: Common): Own<T> | Promise<Own<T>>
 }
 
 /** Registers a route whose requests are stored by the engine. */
@@ -107,41 +107,64 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
   options: OperationOptions,
   route: WriteRoute<T, Body>,
 ): void {
-  const { resource, method, url, policy, bodyLimit, body, record, query, ask, ...shown } = route
+  const { resource, method, url, policy, bodyLimit, body, record, query, ask: _, ...shown } = route
   const { kind, act } = resource
-  const parameter = `${kind}_id`
   app.route({
     ...{ method, url },
     ...(bodyLimit !== undefined && { bodyLimit }),
     config: { policy: act === 'update' ? { ...policy, proposes: 'if asked' } : policy },
     schema: {
       ...shown,
-      ...(act !== 'creation' && { params: Type.Object({ [parameter]: pathId() }) }),
+      ...(act !== 'creation' && { params: Type.Object({ [`${kind}_id`]: pathId() }) }),
       querystring: Type.Object({ ...query, dry_run: DryRun, ...(act === 'update' && PROPOSING) }),
       headers: HEADERS[act],
       ...(body !== undefined && { body }),
       response: responsesOf(kind, act, record),
     },
-    async handler(request, reply) {
-      const asking = request as unknown as WriteRequest<Body> // the route's schemas validate it
-      const id = act === 'creation' ? 0 : asking.params[parameter]
-      if (id === undefined) throw new ResourceNotFound(kind)
-      const basis = basisOf(request, act, options)
-      const made = { secretKeyId: null, ...ofAct(asking, kind, act, id), ...(await ask(asking, basis)) }
-      const { about = () => [], secretKeyId, warnings, ...own } = made
-      const { message = '' } = asking.query
-      const same = (keyId: string | null): readonly unknown[] =>
-        basis.proposes ? ['propose', message, ...about(keyId)] : about(keyId)
-      const sentKey = basis.dryRun ? undefined : asking.headers['idempotency-key']
-      const key = requestKey(request.caller, sentKey, same, secretKeyId)
-      const asked = { kind, id, key, ...basis, ...own } as T['Request']
-      const { database } = options
-      const stored = basis.proposes
-        ? await options.propose({ database, resource, request: asked }, message)
-        : await updateOnce(database, resource, asked, asking.prefetched as T['State'] | null)
-      return answer(reply, resource, basis, stored, await warnings(stored))
-    },
+    handler: async (request, reply) => await handle(options, route, request as unknown as WriteRequest<Body>, reply), // the schemas validate it
   })
+}
+
+/** Answers with 200, or 204 without a body; with 201 and the address of a creation, or 202 and that of a proposal, unless it was a dry run. */
+async function handle<T extends ResourceTypes, Body extends TObject>(
+  { database, ...options }: OperationOptions,
+  { resource, ask }: WriteRoute<T, Body>,
+  request: WriteRequest<Body>,
+  reply: FastifyReply,
+): Promise<string | FastifyReply> {
+  const { kind, act } = resource
+  const creates = act === 'creation'
+  const isGone = act === 'deletion'
+  const id = creates ? 0 : request.params[`${kind}_id`]
+  if (id === undefined) throw new ResourceNotFound(kind)
+  const common = commonOf(request, act, options)
+  const { dryRun, proposes } = common
+  const asked = { ...ofAct(request, kind, act, id), ...(await ask(request, common)) }
+  const { about = () => [], secretKeyId = null, warnings, ...own } = asked
+  const { message = '' } = request.query
+  const same = (keyId: string | null) => [...(proposes ? ['propose', message] : []), ...about(keyId)]
+  const key = requestKey(request.caller, dryRun ? undefined : request.headers['idempotency-key'], same, secretKeyId)
+  const job = { database, resource, request: { kind, id, key, ...common, ...own } as T['Request'] }
+  const stored = proposes
+    ? await options.propose(job, message)
+    : await updateOnce(job, request.prefetched as T['State'] | null)
+  const { snapshot, proposal } = stored
+  const tag = entityTag(kind, stored.id, stored.version)
+  const made = proposal ?? (creates ? { location: `/${kind}/${stored.id}`, tag } : undefined)
+  if (made !== undefined && !dryRun) reply.headers({ location: made.location, etag: made.tag })
+  else if (!creates && !isGone) reply.header('etag', tag)
+  const isRepeated = stored.decision === null
+  if (isRepeated) reply.header('idempotent-replayed', 'true')
+  addWarnings(reply, await warnings(stored))
+  if (dryRun) reply.header('dry-run', 'true')
+  notePreferences(reply, {
+    'handling=strict': common.strict && !isRepeated, // a repeated request is not checked again
+    'return=minimal': snapshot === null && !isGone,
+  })
+  const [whole, empty] = creates ? [201, 201] : [proposal === undefined ? 200 : 202, 204]
+  if (snapshot === null) return reply.code(empty).send()
+  reply.code(whole).type(JSON_TYPE)
+  return snapshot
 }
 
 /** The fields of a restoration or deletion, and the values that identify it. */
@@ -152,13 +175,17 @@ function ofAct({ body }: WriteRequest, kind: ResourceKind, act: Act, id: number)
   return act === 'restoration' ? { fields, about: () => [kind, id, 'restore', version] } : {}
 }
 
-/** The common part of a write. Throws `PreconditionFailed` for a creation with `If-Match`, which no stored state can match (RFC 9110, section 13.1.1). */
-export function basisOf(request: FastifyRequest, act: Act, options: OperationOptions): Basis {
-  const { query, headers } = request as unknown as WriteRequest // the route's schemas validate it
+/** The part that all writes have in common. Throws `PreconditionFailed` for a creation with `If-Match`, which no stored state can match (RFC 9110, section 13.1.1). */
+export function commonOf(
+  request: Unparsed & { query: unknown; headers: unknown },
+  act: Act,
+  options: Pick<OperationOptions, 'requireIfMatch' | 'requireApproval' | 'snapshotBytesMax'>,
+): Common {
+  const { query, headers } = request as Pick<WriteRequest, 'query' | 'headers'> // the route's schemas validate it
   const { 'if-match': ifMatch, 'if-none-match': ifNoneMatch = NO_PRECONDITION } = headers
-  if (act === 'creation' && ifMatch !== undefined) throw new PreconditionFailed('nothing_stored', null)
   const creates = act === 'creation'
   const isGone = act === 'deletion'
+  if (creates && ifMatch !== undefined) throw new PreconditionFailed('nothing_stored', null)
   const { propose: proposes = false, message, dry_run: dryRun = false } = query
   if (message !== undefined && !proposes) throw new InvalidRequest([fault('extra_forbidden', ['query', 'message'])])
   requirePlain(message, ['query', 'message'])
@@ -185,9 +212,9 @@ export function requirePlain(text = '', loc: Loc): void {
 }
 
 /** The caller as the author in the audit trail. Clients may repeat request ids, so a random suffix is added after a dot, which they cannot contain. */
-export function actorOf(request: FastifyRequest): Actor {
-  const { id, headers, caller } = request
-  const isGiven = headers['x-request-id'] === id
+export function actorOf(request: Unparsed): Actor {
+  const { id, raw, caller } = request
+  const isGiven = raw.headers['x-request-id'] === id
   return {
     id: caller.userId,
     tokenId: caller.token.id,
@@ -219,31 +246,4 @@ function responsesOf(kind: ResourceKind, act: Act, record: TSchema) {
     headers: ['location', ...headers] as const,
   }
   return responses({ 200: now, ...(act === 'update' && { 202: proposed }), 204: stored }, [...refusals, 410, 428])
-}
-
-/** 200, or 204 without a body. A creation gets 201 with its address unless it was a dry run, and a proposal gets 202 with its address. */
-function answer<T extends ResourceTypes>(
-  reply: FastifyReply,
-  { kind, act }: VersionedResource<T>,
-  { dryRun, strict }: Basis,
-  { id, version, snapshot, decision, proposal }: Stored<T>,
-  warnings: readonly string[],
-): string | FastifyReply {
-  const creates = act === 'creation'
-  const isGone = act === 'deletion'
-  if (!isGone && !(creates && dryRun)) reply.header('etag', (!dryRun && proposal?.tag) || entityTag(kind, id, version))
-  if (creates && !dryRun) reply.header('location', `/${kind}/${id}`)
-  if (proposal !== undefined) reply.code(202)
-  if (proposal !== undefined && !dryRun) reply.header('location', proposal.location)
-  if (decision === null) reply.header('idempotent-replayed', 'true')
-  addWarnings(reply, warnings)
-  if (dryRun) reply.header('dry-run', 'true')
-  notePreferences(reply, {
-    'handling=strict': strict && decision !== null, // a repeated request is not checked again
-    'return=minimal': snapshot === null && !isGone,
-  })
-  if (snapshot === null) return reply.code(creates ? 201 : 204).send()
-  if (creates) reply.code(201)
-  reply.type(JSON_TYPE)
-  return snapshot
 }

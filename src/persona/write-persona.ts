@@ -1,16 +1,8 @@
 import type { FastifyInstance } from 'fastify'
+import { notRestoredWarning, overwriteWarning, unknownFieldWarnings } from '../http/answer.js'
 import { bodyBounds } from '../http/openapi.js'
 import { updateMask } from '../http/parameters.js'
 import { JSON_BOUNDS } from '../http/validation.js'
-import {
-  keptByNullWarning,
-  keptFieldWarning,
-  newFieldWarning,
-  notRestoredWarning,
-  outsideMaskWarning,
-  overwriteWarning,
-  unknownFieldWarnings,
-} from '../http/warnings.js'
 import { RESTORES, registerWrite } from '../http/writes.js'
 import { attachedNames } from '../tool/function-names.js'
 import type { OperationOptions } from '../updates/resource.js'
@@ -61,10 +53,15 @@ export function registerUpdatePersona(app: FastifyInstance, { isToday = false, .
         ...{ isToday, fields, masked: mask !== undefined },
         warnings: async ({ decision, overwritten }) => [
           ...ownerShareWarnings(decision, fields),
-          ...(decision?.kept ?? []).map(name => keptFieldWarning(name, name === 'groups')),
-          ...(decision?.keptByNull ?? []).map(keptByNullWarning),
+          ...(decision?.kept ?? []).map(
+            name =>
+              `field ${name} was kept: only ${name === 'groups' ? 'the owner or ' : ''}an administrator may change it`,
+          ),
+          ...(decision?.keptByNull ?? []).map(
+            name => `field ${name} was kept: null leaves it as it is, name it in update_mask to clear it`,
+          ),
           ...overwritten.map(overwriteWarning),
-          ...outside.map(outsideMaskWarning),
+          ...outside.map(name => `field ${name} is outside the update_mask and was ignored`),
           ...unknownFieldWarnings(unknownWithin(PersonaUpsertRequest, body, mask)),
           ...(await attachedNames(options.database.db, decision)),
         ],
@@ -96,7 +93,9 @@ export function registerCreatePersona(app: FastifyInstance, { isToday = false, .
         warnings: async ({ decision }) => [
           ...(decision?.namesake === undefined ? [] : [`agent ${decision.namesake} has this name already`]),
           ...ownerShareWarnings(decision, fields),
-          ...(decision?.kept ?? []).map(newFieldWarning),
+          ...(decision?.kept ?? []).map(
+            name => `field ${name} has its default value: only an administrator may set it`,
+          ),
           ...unknownFieldWarnings(unknownFields(PersonaUpsertRequest, body)),
           ...(await attachedNames(options.database.db, decision)),
         ],

@@ -4,13 +4,12 @@ import { viewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import { INT4_MAX } from '../db/tables.js'
 import { Forbidden, InvalidRequest } from '../errors.js'
-import { answerTagged } from '../http/answer.js'
+import { addWarnings, answerTagged } from '../http/answer.js'
 import { answerPage, PAGE_RECORDS, PAGE_RECORDS_MAX, pageOf } from '../http/lists.js'
 import { readResponses } from '../http/openapi.js'
 import { IfNoneMatch } from '../http/parameters.js'
 import { INLINE_BYTES_MAX, type SchemaTypes } from '../http/validation.js'
-import { addWarnings } from '../http/warnings.js'
-import { basisOf } from '../http/writes.js'
+import { commonOf } from '../http/writes.js'
 import { definitionsOf } from '../tool/definition-cache.js'
 import type { ToolState } from '../tool/snapshot.js'
 import { useOf } from '../tool/tool-use.js'
@@ -129,7 +128,7 @@ async function warningsNow(
 ): Promise<string[]> {
   const { resource, updateOf, warningsOf } = PROPOSAL_KINDS[kind]
   const { db } = options.database
-  const basis = { ...basisOf(request, 'update', options), kind, id: record.id, key: null, dryRun: true }
+  const basis = { ...commonOf(request, 'update', options), kind, id: record.id, key: null, dryRun: true }
   try {
     const decision = await resource.decide(db, state, { ...basis, ...(await updateOf(db, fields, options.ring)) })
     return await warningsOf(db, decision, viewerParameters(request.caller))

@@ -8,17 +8,17 @@ import { withRetries } from '../db/connection/retry.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { Forbidden, InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
+import { addWarnings, unknownFieldWarnings } from '../http/answer.js'
 import { responses } from '../http/openapi.js'
 import { IfMatch } from '../http/parameters.js'
-import { addWarnings, unknownFieldWarnings } from '../http/warnings.js'
-import { basisOf, requirePlain } from '../http/writes.js'
+import { commonOf, requirePlain } from '../http/writes.js'
 import type { CheckedDefinition } from '../tool/rules.js'
 import type { ToolOptions } from '../tool/write-tool.js'
 import { decide, readNow, store } from '../updates/engine.js'
 import { fillKey, Repeated, takeKey } from '../updates/idempotency.js'
-import { lockRow } from '../updates/new-row.js'
 import { endProposals } from '../updates/proposals.js'
 import type { Job, Propose, ResourceTypes, Stored, VersionedResource } from '../updates/resource.js'
+import { lockRow } from '../updates/statements.js'
 import { entityTag, type Precondition, preconditionHolds } from '../updates/tag.js'
 import { SAME_KEY, unknownOutcome } from '../updates/unavailable.js'
 import { unknownFields } from '../validation/faults.js'
@@ -100,7 +100,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
     const { 'if-match': seen } = request.headers as unknown as { 'if-match'?: Precondition } // the route's schema parses it
     if (seen?.kind !== 'tags') throw new Refused('PRECONDITION_REQUIRED', IF_MATCH_REQUIRED)
     const { kind, record } = row
-    const basis = { ...basisOf(request, 'update', options), requireApproval: NONE, precondition: ANY, minimal: true }
+    const basis = { ...commonOf(request, 'update', options), requireApproval: NONE, precondition: ANY, minimal: true }
     const resource = approvalOf(row, { seen, byAnyone, ring })
     const asked = { ...basis, kind, id: record.id, fields: {}, key: null }
     const { decision, version } = await store({ database, resource, request: asked }, null)

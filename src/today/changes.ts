@@ -2,10 +2,9 @@ import { type Static, type TObject, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify'
 import type { RoutePolicy } from '../auth/authenticate.js'
 import { InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
-import { JSON_TYPE } from '../http/answer.js'
+import { addWarnings, JSON_TYPE, unknownFieldWarnings } from '../http/answer.js'
 import { DryRun } from '../http/parameters.js'
-import { addWarnings, unknownFieldWarnings } from '../http/warnings.js'
-import { basisOf, UpdateHeaders } from '../http/writes.js'
+import { commonOf, UpdateHeaders } from '../http/writes.js'
 import type { PersonaContent } from '../persona/fields.js'
 import { personaResource } from '../persona/resource.js'
 import { decisionFor, requireEditable } from '../persona/rules.js'
@@ -115,7 +114,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   ): Promise<void> {
     const { kind } = resource
     const { headers } = request
-    const basis = basisOf(request, 'update', options)
+    const basis = commonOf(request, 'update', options)
     const sent = ['if-match', 'if-none-match', 'idempotency-key'].filter(name => headers[name] !== undefined)
     if (sent.length > 0) throw new InvalidRequest(sent.map(name => fault('extra_forbidden', ['header', name])))
     if (basis.preconditionRequired || basis.caller.token.requiresIfMatch)

@@ -5,14 +5,14 @@ import { CommitUnknown } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
-import { Failed, ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction } from '../errors.js'
+import { Failed, ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction, VersionGone } from '../errors.js'
 import type { Actor, AuditEntry, Change } from './audit.js'
-import { fillKey, takeKey } from './idempotency.js'
-import { insertBlank, lockRow, nextId } from './new-row.js'
+import { type FirstAnswer, fillKey, firstAnswer, Repeated, takeKey, wasRemovedSince } from './idempotency.js'
 import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
 import { closeProposals, requireDirect } from './proposals.js'
 import { readState } from './read.js'
 import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.js'
+import { entryOf, insertBlank, lockRow, nextId } from './statements.js'
 import { settle, unavailableFor } from './unavailable.js'
 
 /*
@@ -32,6 +32,51 @@ import { settle, unavailableFor } from './unavailable.js'
 interface Attempt<T extends ResourceTypes> {
   isKeyTaken: boolean
   written?: { entry: AuditEntry; answer: Stored<T> }
+}
+
+/**
+ * Stores the changes of a request as `store` does, or answers a repeated request. `state` was read with the authentication. A hidden resource is
+ * answered like a missing one before any other statement runs, so that timing does not reveal it. Throws `InvalidRequest` if the key belongs to
+ * a different request.
+ */
+export async function updateOnce<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
+  const { database, resource, request } = job
+  const { key, caller } = request
+  const first = key && (await withRetries(() => firstAnswer(database.db, key)))
+  if (first) return await repeated(job, first)
+  const isHidden = state === null ? resource.act !== 'creation' : !resource.isVisible(state, caller)
+  if (isHidden) throw new ResourceNotFound(resource.kind)
+  try {
+    return await store(job, state)
+  } catch (error) {
+    // Meanwhile, another request with this key was stored.
+    if (error instanceof Repeated) return await repeated(job, error.first)
+    throw error
+  }
+}
+
+/** Answers with the current record and the version of the first answer. Throws `VersionGone` if the caller can no longer see it. */
+async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer): Promise<Stored<T>> {
+  const { resource, request, database } = job
+  const { kind, act } = resource
+  const { id = request.id, version } = first
+  const answer = { id, version, decision: null, overwritten: [] }
+  if (act === 'deletion') return { ...answer, snapshot: null }
+  try {
+    const own = { ...job, request: { ...request, id } }
+    const now = await withRetries(() => readNow(database.db, own))
+    const isSeen = resource.isVisible(now.state, now.request.caller)
+    if (!isSeen || (await wasRemovedSince(database.db, kind, id, version))) throw new ResourceNotFound(kind)
+    const snapshot = request.minimal ? null : await resource.render(database.db, now.state, request.snapshotBytesMax)
+    return { ...answer, snapshot }
+  } catch (error) {
+    if (error instanceof ResourceNotFound)
+      throw new VersionGone('deleted', `This request stored the id ${id}, which is deleted or hidden from you now.`)
+    const failure = error instanceof Unavailable ? error : unavailableFor(error)
+    if (failure === undefined || failure.outcome === 'applied') throw failure ?? error
+    const message = `The ${act} was applied, and its answer could not be read. Repeat it with the same Idempotency-Key.`
+    throw new Unavailable(failure.reason, message, 'applied', { cause: error })
+  }
 }
 
 /**
@@ -229,28 +274,4 @@ async function answerOf<T extends ResourceTypes>(
   const snapshot = isMinimal ? null : await resource.render(db, decision.after, request.snapshotBytesMax)
   const overwritten = overwrittenBy(request, state, decision.changes)
   return { snapshot, id: state.id, version: state.version, decision, overwritten }
-}
-
-function entryOf<T extends ResourceTypes>(
-  resource: VersionedResource<T>,
-  state: T['State'],
-  decision: T['Decision'],
-  actor: Actor,
-): AuditEntry {
-  const { changes, replaced = null, command = actor.command } = decision
-  const taken = resource.takenFrom?.(state, decision.after) ?? null
-  return {
-    resource_kind: resource.kind,
-    resource_id: state.id,
-    version_after: state.version + 1,
-    actor_id: actor.id,
-    token_id: actor.tokenId,
-    request_id: actor.requestId,
-    client_address: actor.clientAddress,
-    command,
-    fields: changes.map(change => change.field),
-    difference: JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }]))),
-    definition_before: replaced,
-    taken_from: taken && JSON.stringify(taken),
-  }
 }

@@ -14,22 +14,15 @@ import type {
   VersionedResource,
 } from './resource.js'
 
-/** The answer to a read. `notes` lists the parts of an earlier version that cannot be shown. */
-interface Shown {
-  snapshot: string
-  version: number
-  notes?: string[]
-}
-
 /**
  * Answers with an earlier version. The caller's right to it was already checked. Related records are shown as they are now, if the caller can
- * see them. Throws `ResourceNotFound`, `VersionNotFound`, `VersionGone`, `SnapshotTooLarge`.
+ * see them; `notes` lists the others. Throws `ResourceNotFound`, `VersionNotFound`, `VersionGone`, `SnapshotTooLarge`.
  */
 export async function answerPast<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
   id: number,
   version = 0, // no version has this number
-): Promise<Shown> {
+) {
   const viewer = viewerParameters(request.caller)
   return await inOneSnapshot(database, async trx => {
     const state = await readState(trx, resource, id, viewer)

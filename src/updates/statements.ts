@@ -1,14 +1,23 @@
-import { type AliasableExpression, type Expression, type Generated, type OperationNodeSource, sql } from 'kysely'
+import {
+  type AliasableExpression,
+  type Expression,
+  type Generated,
+  type Insertable,
+  type Kysely,
+  type OperationNodeSource,
+  sql,
+  type Transaction,
+} from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { Viewer } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { columnsOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
 import { type Param, statement } from '../db/statements/statement.js'
-import type { ResourceKind, VersionedTable } from '../db/tables.js'
-import { AUTHOR, type AuditEntry, type Change, nextHash } from './audit.js'
+import type { PersonaTable, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
+import { type Actor, AUTHOR, type AuditEntry, type Change, nextHash } from './audit.js'
 import type { AnyColumnField, SqlType } from './field-table.js'
-import type { RecentChange, VersionedState } from './resource.js'
+import type { RecentChange, ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
 const { case: choose, cast, eb, fn } = on()
 
@@ -122,4 +131,73 @@ function recentChanges(kind: ResourceKind, row: VersionedRow, user: Expression<s
     .select(['last_change.key as field', AUTHOR.as('by')])
     .select(sql<number>`floor(extract(epoch from greatest(clock_timestamp() - a.at, '0')))`.as('age_s'))
   return jsonArrayFrom(recent)
+}
+
+/** Takes the next id from the sequence. The id stays used even if the transaction fails. */
+export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<number> {
+  const next = sql<number>`nextval(pg_get_serial_sequence(${kind}, 'id')::regclass)::integer`
+  return (await db.selectNoFrom(next.as('id')).executeTakeFirstOrThrow()).id
+}
+
+/**
+ * Inserts a blank agent or tool at version 0. The creation then updates it to version 1 with an audit row. If a removed resource had the id, its
+ * audit chain is continued. Returns false if the id is in use.
+ */
+export async function insertBlank(
+  trx: Transaction<Tables>,
+  { kind, newRow }: Pick<VersionedResource<ResourceTypes>, 'kind' | 'newRow'>,
+  id: number,
+  owner: string | null,
+): Promise<boolean> {
+  const row: unknown = { ...newRow(owner), ...(await endOfChain(trx, kind, id)), id } // the table of fields has a blank value for each column
+  const insert = trx.insertInto(kind as 'persona').values(row as Insertable<PersonaTable>)
+  const inserted = await insert.onConflict(conflict => conflict.column('id').doNothing()).executeTakeFirst()
+  return inserted.numInsertedOrUpdatedRows === 1n
+}
+
+/** The end of an id's audit chain, and the anchor of its remaining rows. A new id has an empty chain. */
+async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: number) {
+  const rows = trx.selectFrom('audit').where('resource_kind', '=', kind).where('resource_id', '=', id).limit(1)
+  const last = await rows.select(['version_after', 'hash']).orderBy('version_after', 'desc').executeTakeFirst()
+  const hashed = rows.select('previous_hash').where('hash', 'is not', null).orderBy('version_after')
+  const first = await hashed.executeTakeFirst()
+  const [audit_head, audit_anchor] = [last?.hash ?? NO_HASH, first?.previous_hash ?? NO_HASH]
+  return { version: last?.version_after ?? 0, audit_head, audit_anchor }
+}
+
+const NO_HASH = Buffer.alloc(32)
+
+/** Locks a row against other writers until the transaction ends. Returns false if it does not exist. */
+export async function lockRow(
+  trx: Transaction<Tables>,
+  { kind }: { kind: ResourceKind },
+  id: number,
+): Promise<boolean> {
+  const row = trx.selectFrom(kind).select('id').where('id', '=', id).forNoKeyUpdate()
+  return (await row.executeTakeFirst()) !== undefined
+}
+
+/** The audit row of a decision. */
+export function entryOf<T extends ResourceTypes>(
+  resource: VersionedResource<T>,
+  state: T['State'],
+  decision: T['Decision'],
+  actor: Actor,
+): AuditEntry {
+  const { changes, replaced = null, command = actor.command } = decision
+  const taken = resource.takenFrom?.(state, decision.after) ?? null
+  return {
+    resource_kind: resource.kind,
+    resource_id: state.id,
+    version_after: state.version + 1,
+    actor_id: actor.id,
+    token_id: actor.tokenId,
+    request_id: actor.requestId,
+    client_address: actor.clientAddress,
+    command,
+    fields: changes.map(change => change.field),
+    difference: JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }]))),
+    definition_before: replaced,
+    taken_from: taken && JSON.stringify(taken),
+  }
 }

@@ -13,8 +13,8 @@ import {
   toFunctions,
 } from '../../definition/index.js'
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
+import { unknownFieldWarnings } from '../../http/answer.js'
 import { JSON_BOUNDS } from '../../http/validation.js'
-import { unknownFieldWarnings } from '../../http/warnings.js'
 import { boundFaults, unknownFields } from '../../validation/faults.js'
 import { bodyCheck, parseJsonBody, type Source, sourceOf } from '../../validation/json-body.js'
 import { factsOf, noteFacts } from '../definition-facts.js'
