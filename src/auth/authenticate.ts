@@ -79,9 +79,9 @@ export function registerAuthentication(app: FastifyInstance, database: Database)
   requireDeclaredPolicies(app)
   return async (request, reply) => {
     const lookup = lookupOf(request)
-    const { caller, prefetched, useIsStale } = await withRetries(() => {
-      return authenticate(database.db, tokenHashOf(request), lookup)
-    })
+    const hash = tokenHashOf(request)
+    const reads = database.readsOf(hash.toString('hex')) // requests with other tokens do not wait for this one
+    const { caller, prefetched, useIsStale } = await withRetries(() => authenticate(reads, hash, lookup))
     Object.assign(request, { caller, prefetched })
     if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)
     if (useIsStale) recordUse(request, database, caller.token.id)

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { CompiledQuery, DatabaseConnection, Driver, Kysely } from 'kysely'
+import type { CompiledQuery, DatabaseConnection, Driver, Kysely, QueryResult } from 'kysely'
 import pg from 'pg'
 import { ConnectionLost, DatabaseFault, WaitedInVain } from './connection/database-error.js'
 import { type DatabaseOptions, startupOptions } from './connection/options.js'
@@ -8,6 +8,7 @@ import { withRetries } from './connection/retry.js'
 import { Session } from './connection/session.js'
 import { VALUES } from './connection/type-parsers.js'
 import { kyselyOn } from './statements/queries.js'
+import type { Executor } from './statements/statement.js'
 import type { Tables } from './tables.js'
 
 /** The connection pools of a database. An unreachable server is reported by the first statement, not by the constructor. */
@@ -23,6 +24,7 @@ export class Database {
   readonly #probePool: pg.Pool
   readonly #options: DatabaseOptions
   readonly #sessions = new WeakMap<pg.ClientBase, Session>()
+  readonly #shared = new Map<string, SharedSession>()
   #closed: Promise<unknown> | undefined
 
   constructor(options: DatabaseOptions) {
@@ -31,6 +33,15 @@ export class Database {
     this.#probePool = this.#makePool(1)
     this.db = this.#kyselyOn(this.pool)
     this.probe = this.#kyselyOn(this.#probePool)
+  }
+
+  /**
+   * Runs reads on a connection that all current reads with this key share: each is sent without waiting for the answers to the others. A slow
+   * read delays only reads with the same key. A pooler in transaction mode needs a transaction for each read, so nothing is shared there.
+   */
+  readsOf(key: string): Executor {
+    if (!this.#options.preparedStatements) return this.db
+    return { executeQuery: query => this.#readShared(key, query) }
   }
 
   /** Checks once, for at most 2.5 s, whether an unconfirmed commit was stored: true if `trace` returns a row. Never throws. */
@@ -61,6 +72,7 @@ export class Database {
       options:
         `${address.config.options ?? ''} ${this.#options.preparedStatements ? startupOptions(this.#options) : ''}`.trim(),
       types: VALUES,
+      pipeline: true,
       keepAlive: true,
       keepAliveInitialDelayMillis: KEEP_ALIVE_IDLE_MS,
       connectionTimeoutMillis: address.connectTimeoutMs,
@@ -89,7 +101,26 @@ export class Database {
     this.server = server
   }
 
-  async #acquire(pool: pg.Pool): Promise<DatabaseConnection> {
+  async #readShared<R>(key: string, query: CompiledQuery<R>): Promise<QueryResult<R>> {
+    const current = this.#shared.get(key)
+    const isUsable = current !== undefined && Date.now() - current.since < CONNECTION_AGE_MAX_MS
+    const shared = isUsable ? current : { session: this.#acquire(this.pool), since: Date.now(), reads: 0 }
+    this.#shared.set(key, shared)
+    shared.reads += 1
+    let isLast = false
+    try {
+      return await (await shared.session).executeQuery<R>(query)
+    } catch (error) {
+      isLast = true // later reads do not use a connection that may be lost
+      throw error
+    } finally {
+      shared.reads -= 1
+      if ((isLast || shared.reads === 0) && this.#shared.get(key) === shared) this.#shared.delete(key)
+      if (shared.reads === 0) await shared.session.then(session => session.release()).catch(() => {})
+    }
+  }
+
+  async #acquire(pool: pg.Pool): Promise<Session> {
     try {
       return this.#sessions.get(await pool.connect()) as Session // `#begin` has made one for each client
     } catch (error) {
@@ -122,6 +153,13 @@ export class Database {
     }
     return kyselyOn(driver)
   }
+}
+
+/** A connection for the reads with one key. `since`: when it was taken from the pool, as of `Date.now`. `reads`: how many have not ended. */
+interface SharedSession {
+  session: Promise<Session>
+  since: number
+  reads: number
 }
 
 /** Closes its socket if it fails to connect, for example without a password. The pool would leave it open. */
