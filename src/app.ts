@@ -14,7 +14,7 @@ import type { Database } from './db/database.js'
 import { answerClientError, registerConnections } from './http/connections.js'
 import { registerDocs } from './http/docs.js'
 import { handleError, registerNotFound } from './http/error-handler.js'
-import { bodyTurns, Gate, registerGate } from './http/gate.js'
+import { Gate, registerGate } from './http/gate.js'
 import { logCut, registerRequestLog, requestLogger } from './http/logging.js'
 import { Metrics, registerProbes } from './http/metrics.js'
 import { registerReadMe } from './http/read-me.js'
@@ -36,7 +36,7 @@ import { registerReadRuntime } from './runtime/read-runtime.js'
 import { registerToday } from './today/routes.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
 import { registerValidateTool } from './tool/validate-tool.js'
-import { BodyWorkers, WORKERS_MAX } from './tool/worker/pool.js'
+import { BodyWorkers } from './tool/worker/pool.js'
 import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
 
 /** At this number of connections, the server closes the least recently used one without an admitted request. */
@@ -89,7 +89,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const authenticate = registerAuthentication(app, database)
 
   await app.register(async pages => {
-    await registerDocs(pages)
+    registerDocs(pages)
     registerReadPage(pages)
     registerProbes(pages, service)
   })
@@ -111,8 +111,7 @@ export function registerOperations(
   const { config, database, service, definitionTimeoutMs: deadlineMs = 5_000 } = given
   const { requireIfMatch, requireApproval, approval } = config.auth
   const { snapshotBytes: snapshotBytesMax } = config.limits
-  const limits = { bodyLimitBytes: TOOL_BODY_BYTES_MAX, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) }
-  const workers = new BodyWorkers(limits)
+  const workers = new BodyWorkers({ bodyLimitBytes: TOOL_BODY_BYTES_MAX, deadlineMs })
   app.addHook('onClose', () => workers.close())
   const options = { database, snapshotBytesMax, requireIfMatch, requireApproval, propose }
   const toolOptions = { ...options, workers, ring: service.ring }

@@ -4,7 +4,6 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
 import { type Authenticate, REQUIRES_TOKEN, tokenHashOf } from '../auth/authenticate.js'
 import type { Config } from '../config.js'
-import { WaitedInVain } from '../db/connection/database-error.js'
 import {
   Forbidden,
   NotAuthenticated,
@@ -15,7 +14,6 @@ import {
   TRY_AGAIN,
   Unavailable,
 } from '../errors.js'
-import type { Bounded } from '../updates/resource.js'
 
 /** The most requests of one token that wait for a place. */
 const WAITING_MAX = 100
@@ -200,28 +198,5 @@ export class Semaphore {
       const timer = setTimeout(() => end(this.refusal()), this.waitMs)
       this.#waiting.push(end)
     })
-  }
-}
-
-/**
- * Limits the bodies that workers process: `max` in total, and one for each key (a token), so that a slow body delays only its own token. Throws
- * `RateLimited` after waiting for the key's own work, and `WaitedInVain` after waiting for that of others.
- */
-export function bodyTurns(max: number, waitMs: number): Bounded {
-  const ofAll = () => new WaitedInVain('a worker for large definitions', waitMs)
-  const ofOne = () => new RateLimited('token-requests', 1)
-  const all = new Semaphore(max, waitMs, ofAll)
-  const ofKey = new Map<string, Semaphore>()
-  return async (key, work) => {
-    const own = ofKey.get(key) ?? new Semaphore(1, waitMs, ofOne)
-    ofKey.set(key, own)
-    const leaveOwn = await own.enter()
-    try {
-      const leave = await all.enter()
-      return await work().finally(leave)
-    } finally {
-      leaveOwn()
-      if (own.taken === 0) ofKey.delete(key)
-    }
   }
 }

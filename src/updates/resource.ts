@@ -38,9 +38,6 @@ export interface Decision {
   command?: string
 }
 
-/** Runs work within a limit of concurrent work for each key and in total. Throws `RateLimited`, or `WaitedInVain` after waiting too long. */
-export type Bounded = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>
-
 export interface OperationOptions {
   database: Database
   /** The size limit for all definitions in one answer. */

@@ -3,7 +3,6 @@ import { Agent, type IncomingMessage, request as send } from 'node:http'
 import t from 'tap'
 import type { Caller } from '../../src/auth/caller.js'
 import { ClientGone, Unavailable } from '../../src/errors.js'
-import { bodyTurns } from '../../src/http/gate.js'
 import { UnparsedBody } from '../../src/http/validation.js'
 import { BodyWorkers, type BodyWorkersOptions } from '../../src/tool/worker/pool.js'
 import { worldApp } from '../app.js'
@@ -63,7 +62,7 @@ function request(id: number, text: string, socket = { destroyed: false }) {
 }
 
 function workersOf(t: { teardown(fn: () => Promise<void>): unknown }, options: Partial<BodyWorkersOptions> = {}) {
-  const defaults = { bodyLimitBytes: 5_000_000, deadlineMs: 600_000, turn: bodyTurns(2, 600_000) }
+  const defaults = { bodyLimitBytes: 5_000_000, deadlineMs: 600_000 }
   const workers = new BodyWorkers({ ...defaults, ...options })
   t.teardown(() => workers.close())
   return { workers, validate: (id: number, text: string) => workers.run('validate_tool', request(id, text), input) }

@@ -1,13 +1,14 @@
 import { availableParallelism } from 'node:os'
 import { Piscina } from 'piscina'
 import type { Caller } from '../../auth/caller.js'
-import { ClientGone, InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors.js'
+import { WaitedInVain } from '../../db/connection/database-error.js'
+import { ClientGone, InvalidRequest, RateLimited, TRY_AGAIN, Unavailable } from '../../errors.js'
+import { Semaphore } from '../../http/gate.js'
 import { INLINE_BYTES_MAX, UnparsedBody } from '../../http/validation.js'
-import type { Bounded } from '../../updates/resource.js'
 import { sourceOf } from '../../validation/json-body.js'
 import { type Job, type Outcome, TASKS, type TaskInput, type TaskName, type TaskResult } from './tasks.js'
 
-export const WORKERS_MAX = Math.min(2, availableParallelism())
+const WORKERS_MAX = Math.min(2, availableParallelism())
 
 const IDLE_MS = 15_000
 
@@ -32,18 +33,19 @@ export interface StoredText {
 
 export interface BodyWorkersOptions {
   bodyLimitBytes: number
+  /** The time limit for waiting for a worker, and for its work. */
   deadlineMs: number
-  /** Limits concurrent work on bodies, in total and for each token. */
-  turn: Bounded
 }
 
 /** Runs tasks on bodies: small bodies in this thread, large ones in workers with limits on memory and time. */
 export class BodyWorkers {
   readonly #heapMibMax: number
   readonly #pool: Piscina<Job, Outcome>
+  readonly #turn: ReturnType<typeof bodyTurns>
 
   constructor(private readonly options: BodyWorkersOptions) {
     const mib = Math.ceil((options.bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / 2 ** 20)
+    this.#turn = bodyTurns(WORKERS_MAX, options.deadlineMs)
     this.#heapMibMax = Math.max(HEAP_MIB_MIN, mib)
     this.#pool = new Piscina<Job, Outcome>({
       filename: new URL('./tasks.js', import.meta.url).href,
@@ -76,7 +78,7 @@ export class BodyWorkers {
       const run = TASKS[name].run as (body: unknown, input: unknown) => TaskResult<Name> // the body was checked with the task's schema
       return run(body, await inputOf())
     }
-    return await this.options.turn(String(caller.token.id), async () => {
+    return await this.#turn(String(caller.token.id), async () => {
       if (raw.socket.destroyed) throw new ClientGone()
       const sent = body instanceof UnparsedBody ? body.bytes : Buffer.from(sourceOf(body as object).text)
       const outcome = await this.#outcome({ name, body: sent, input: (await inputOf()) as Job['input'] })
@@ -107,5 +109,28 @@ export class BodyWorkers {
 
   async close(): Promise<void> {
     await this.#pool.destroy()
+  }
+}
+
+/**
+ * Limits the bodies that workers process: `max` in total, and one for each key (a token), so that a slow body delays only its own token. Throws
+ * `RateLimited` after waiting for the key's own work, and `WaitedInVain` after waiting for that of others.
+ */
+export function bodyTurns(max: number, waitMs: number) {
+  const ofAll = () => new WaitedInVain('a worker for large definitions', waitMs)
+  const ofOne = () => new RateLimited('token-requests', 1)
+  const all = new Semaphore(max, waitMs, ofAll)
+  const ofKey = new Map<string, Semaphore>()
+  return async <Result>(key: string, work: () => Promise<Result>): Promise<Result> => {
+    const own = ofKey.get(key) ?? new Semaphore(1, waitMs, ofOne)
+    ofKey.set(key, own)
+    const leaveOwn = await own.enter()
+    try {
+      const leave = await all.enter()
+      return await work().finally(leave)
+    } finally {
+      leaveOwn()
+      if (own.taken === 0) ofKey.delete(key)
+    }
   }
 }

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { WaitedInVain } from '../../src/db/connection/database-error.js'
 import { RateLimited } from '../../src/errors.js'
-import { bodyTurns } from '../../src/http/gate.js'
+import { bodyTurns } from '../../src/tool/worker/pool.js'
 
 t.test('of all and of one key no more runs at once than may, in the order in which it came', async t => {
   const run = bodyTurns(2, 60_000)
