@@ -1,8 +1,8 @@
 import { type Kysely, sql } from 'kysely'
 import type { Tables } from '../db/tables.js'
-import { ACCESS_KINDS } from '../updates/access-events.js'
 import { AUTHOR } from '../updates/audit.js'
 import { ACTION } from '../updates/history.js'
+import { ACCESS_KINDS } from './access-events.js'
 
 export const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
 

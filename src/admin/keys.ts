@@ -4,8 +4,8 @@ import { joined } from '../db/transaction.js'
 import { encryptSecret, type HeaderPlace, openSecret, type SealedSecret } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import { unusableKeys } from '../secrets/stored-keys.js'
-import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
+import { recordAccess } from './access-events.js'
 import { operatorActor } from './operator.js'
 
 type StoredHeader = SealedSecret & HeaderPlace & { position: number; mask: Buffer }

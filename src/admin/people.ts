@@ -1,9 +1,9 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Permission, Tables, UserKind } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
-import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { canonicalUuid } from '../validation/vocabulary.js'
+import { recordAccess } from './access-events.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 

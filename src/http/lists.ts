@@ -207,8 +207,7 @@ export function registerHistory<T extends ResourceTypes>(
       resource.requireVersions(prefetched as T['State'], caller) // the route's lookup sets it
       const job = { database, resource, request: { caller, ...limits } }
       const { limit = HISTORY_RECORDS, before } = query
-      const { page, changes } = await historyOf(job, id, { limit, before })
-      const { rows, hasMore, keptFrom } = page
+      const { rows, hasMore, keptFrom, changes } = await historyOf(job, id, { limit, before })
       const texts = rows.map((row, index) => JSON.stringify(entryOf(row, changes[index])))
       const last = rows.at(-1)
       const isOnPage = keptFrom > 1 && (last === undefined || last.version <= keptFrom || !hasMore)

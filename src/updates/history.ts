@@ -1,6 +1,6 @@
-import { type Kysely, sql } from 'kysely'
+import { sql } from 'kysely'
 import { viewerParameters } from '../auth/viewer.js'
-import { INT4_MAX, type ResourceKind, type Tables } from '../db/tables.js'
+import { INT4_MAX } from '../db/tables.js'
 import { AUTHOR, sha256 } from './audit.js'
 import { inOneSnapshot, readState } from './read.js'
 import type { ChangedRow, Job, ReadRequest, ResourceTypes, Shortened, ShownChange } from './resource.js'
@@ -22,73 +22,55 @@ export interface HistoryRow extends ChangedRow {
 /** A value before or after a change, in full or shortened. */
 export type Side = { value: unknown } | { shortened: Shortened }
 
-/** The newest `limit` entries, or the newest ones before version `before`. */
-export interface AskedHistory {
-  limit: number
-  before?: number | undefined
-}
-
-/** A page of a history. `keptFrom` is the first version that can still be read and restored. */
-export interface HistoryPage {
-  rows: HistoryRow[]
-  hasMore: boolean
-  keptFrom: number
-}
-
 /** The size at which a page ends early, counting its rows and their replaced definitions. */
 const PAGE_BYTES_MAX = 4 * 2 ** 20
 
-/** Reads a page of a history. Omits rows of an earlier tool that had the same id. */
-async function readHistory(
-  db: Kysely<Tables>,
-  { kind, id, version }: { kind: ResourceKind; id: number; version: number },
-  { limit, before = INT4_MAX }: AskedHistory,
-): Promise<HistoryPage> {
-  const all = db.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
-  const { oldest, pruned, removed } = await all
-    .select(({ eb, fn }) => [
-      fn.min('a.version_before').as('oldest'),
-      fn.max('a.version_after').filterWhere('a.difference', 'is', null).as('pruned'),
-      fn
-        .max('a.version_after')
-        .filterWhere(eb(eb.val('removed'), '=', fn.any('a.fields')))
-        .as('removed'),
-    ])
-    .executeTakeFirstOrThrow()
-  const first = Math.max(oldest ?? version, removed ?? 0)
-  // The size of the old contents of the newer rows on the page.
-  const newer = sql<number>`sum(a.difference_bytes + coalesce(d.size_bytes, 0)) over (
-    order by a.version_after desc rows between unbounded preceding and 1 preceding)`
-  const page = all
-    .leftJoin('tool_definition as d', 'd.hash', 'a.definition_before')
-    .select(['a.version_after as version', 'a.version_before', 'a.at', 'a.actor_id', AUTHOR.as('author'), 'a.command'])
-    .select(['a.request_id', 'a.fields', 'a.difference', ACTION.as('action'), newer.as('newer')])
-    .select(PROPOSAL.as('proposal'))
-    .where('a.version_after', '>', removed ?? 0)
-    .where('a.version_after', '<', before)
-    .orderBy('a.version_after', 'desc')
-    .limit(limit)
-  const rows = await db
-    .selectFrom(page.as('page'))
-    .selectAll()
-    .where(({ eb, fn }) => eb(fn.coalesce('newer', eb.lit(0)), '<=', PAGE_BYTES_MAX))
-    .orderBy('version', 'desc')
-    .execute()
-  const keptFrom = Math.max(pruned ?? 0, first, (removed ?? 0) + 1)
-  return { rows, hasMore: (rows.at(-1)?.version_before ?? 0) > first, keptFrom }
-}
-
-/** The history of a resource, if the caller may read it. Throws `ResourceNotFound`. */
+/**
+ * Reads the newest `limit` entries of a history, or the newest ones before version `before`, without rows of an earlier tool that had the same id.
+ * `keptFrom` is the first version that can still be read and restored. Throws `ResourceNotFound`.
+ */
 export async function historyOf<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
   id: number,
-  asked: AskedHistory,
-): Promise<{ page: HistoryPage; changes: ShownChange[][] }> {
+  { limit, before = INT4_MAX }: { limit: number; before?: number | undefined },
+) {
+  const { kind } = resource
   const viewer = viewerParameters(request.caller)
   return await inOneSnapshot(database, async trx => {
     const state = await readState(trx, resource, id, viewer)
-    const page = await readHistory(trx, { kind: resource.kind, ...state }, asked)
-    return { page, changes: await resource.changesOf(trx, state, page.rows, viewer) }
+    const all = trx.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
+    const { oldest, pruned, removed } = await all
+      .select(({ eb, fn }) => [
+        fn.min('a.version_before').as('oldest'),
+        fn.max('a.version_after').filterWhere('a.difference', 'is', null).as('pruned'),
+        fn
+          .max('a.version_after')
+          .filterWhere(eb(eb.val('removed'), '=', fn.any('a.fields')))
+          .as('removed'),
+      ])
+      .executeTakeFirstOrThrow()
+    const first = Math.max(oldest ?? state.version, removed ?? 0)
+    // The size of the old contents of the newer rows on the page.
+    const newer = sql<number>`sum(a.difference_bytes + coalesce(d.size_bytes, 0)) over (
+      order by a.version_after desc rows between unbounded preceding and 1 preceding)`
+    const page = all
+      .leftJoin('tool_definition as d', 'd.hash', 'a.definition_before')
+      .select(['a.version_after as version', 'a.version_before', 'a.at', 'a.actor_id', 'a.command', 'a.request_id'])
+      .select(['a.fields', 'a.difference', AUTHOR.as('author'), ACTION.as('action'), PROPOSAL.as('proposal')])
+      .select(newer.as('newer'))
+      .where('a.version_after', '>', removed ?? 0)
+      .where('a.version_after', '<', before)
+      .orderBy('a.version_after', 'desc')
+      .limit(limit)
+    const rows = await trx
+      .selectFrom(page.as('page'))
+      .selectAll()
+      .where(({ eb, fn }) => eb(fn.coalesce('newer', eb.lit(0)), '<=', PAGE_BYTES_MAX))
+      .orderBy('version', 'desc')
+      .execute()
+    const keptFrom = Math.max(pruned ?? 0, first, (removed ?? 0) + 1)
+    const hasMore = (rows.at(-1)?.version_before ?? 0) > first
+    return { rows, hasMore, keptFrom, changes: await resource.changesOf(trx, state, rows, viewer) }
   })
 }
 

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Tables } from '../../db/tables.js'
-import { recordAccess } from '../../updates/access-events.js'
+import { recordAccess } from '../access-events.js'
 import type { SectionName } from '../document.js'
 import { isEmail, isErased } from '../people.js'
 import { type Catalogue, type Id, type Matched, type Outcome, outcomeOf, type Plan, TABLES } from './catalogue.js'

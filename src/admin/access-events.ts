@@ -1,6 +1,6 @@
 import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
-import type { Actor } from './audit.js'
+import type { Actor } from '../updates/audit.js'
 
 /** SQL: for each kind of subject, the state that decides on access, as a JSON object. Events record it. */
 const STATES = {
