@@ -207,7 +207,6 @@ function choice<const Word extends string>(env: string, words: readonly Word[], 
   )
 }
 
-/** A whole number in decimal digits. */
 function count(env: string, byDefault: number | undefined, minimum: number, maximum: number, description: string) {
   const takes = `${minimum} to ${maximum}`
   const form = `a whole number from ${takes}`

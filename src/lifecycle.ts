@@ -12,7 +12,6 @@ import type { KeyRing } from './secrets/key-ring.js'
 import { unusableKeys } from './secrets/stored-keys.js'
 import { unavailableFor } from './updates/unavailable.js'
 
-/** The pause between attempts to reach the database. */
 const RETRY_MS = 500
 
 /** A database that does not answer within this time counts as not ready. */

@@ -49,12 +49,10 @@ export function addWarnings(reply: FastifyReply, texts: readonly string[]): void
   reply.header('warning', before === undefined ? header : `${before}, ${header}`)
 }
 
-/** Warnings about unknown fields at these places of a body. */
 export function unknownFieldWarnings(places: readonly Loc[]): string[] {
   return places.map(loc => `unknown field ${shortened(loc.join('.'))} ignored`)
 }
 
-/** Warns about a field that was not restored, because the caller must not set it or because it cannot be restored. */
 export function notRestoredWarning(name: string): string {
   return `field ${name} was not restored`
 }

@@ -33,7 +33,6 @@ function answerInvalid(error: InvalidRequest, request: FastifyRequest, reply: Fa
   reply.send(`{"detail":${JSON.stringify(boundFaults(faults))}${extra.join('')}}`)
 }
 
-/** True if the operation takes a mask and the request has none. */
 function lacksMask({ routeOptions, query }: FastifyRequest): boolean {
   const schema = routeOptions.schema?.querystring as Partial<TObject> | undefined // all routes have TypeBox schemas
   return schema?.properties?.update_mask !== undefined && !Object.hasOwn(query as object, 'update_mask')

@@ -35,7 +35,6 @@ interface Share {
 export class Gate {
   /** The number of requests that have started and not finished. */
   total = 0
-  /** The number of these requests that were admitted. */
   #admitted = 0
   readonly #strangers: Semaphore
   /** The admitted requests, each with a function that releases its place. */

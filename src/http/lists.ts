@@ -26,7 +26,6 @@ export const NAME_LENGTH_MAX = 255
 
 interface List {
   resource: ResourceKind
-  /** The plural noun for messages. */
   title: 'agents' | 'tools'
   record: TSchema
   read: ReadPage
@@ -74,7 +73,6 @@ const ShortenedValue = Type.Object({
   href: text({ description: 'The version with the value, relative to this address.' }),
 })
 
-/** The author of a change. */
 export const Author = Type.Object({
   id: nullable(uuid()),
   email: Type.Optional(text({ description: 'Ends with `@erased.invalid` if the person was erased.' })),

@@ -7,7 +7,6 @@ import { tokenDigest } from '../auth/token.js'
 import type { Exchange } from './connections.js'
 import { clientAddressOf } from './request.js'
 
-/** Names of properties whose values may contain secrets. */
 const SECRET_BEARING = ['authorization', 'headers', 'body', 'custom_headers', 'parameters']
 
 /**

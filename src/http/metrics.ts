@@ -14,7 +14,6 @@ const STATUSES_FROM_THE_START = [200, 500, 503]
 
 type ReadinessSource = { readiness(): Promise<Readiness> }
 
-/** The sources that are read whenever metrics are requested. */
 export interface MetricSources {
   pool: { readonly totalCount: number; readonly idleCount: number; readonly waitingCount: number }
   inWork: { readonly total: number }
@@ -64,13 +63,16 @@ export class Metrics {
     this.#gauge('agents_database_pool_waiting', 'Requests that wait for a connection.', () => pool.waitingCount)
     const isReady = async () => Number((await service.readiness()).status === 'ready')
     this.#gauge('agents_ready', '1 when requests can be served.', isReady)
-    const waiting = (of: keyof Awaited<ReturnType<typeof backlog>>) => async () =>
-      (await backlog().catch(() => undefined))?.[of] ?? Number.NaN // the database may not answer
-    const lag = 'How long the oldest stored change has waited for the feed.'
-    this.#gauge('agents_changes_lag_seconds', lag, waiting('lag_s'))
-    this.#gauge('agents_proposals_open', 'Proposals that nobody has decided.', waiting('open'))
-    const oldest = 'How long the oldest open proposal has waited.'
-    this.#gauge('agents_proposals_oldest_seconds', oldest, waiting('oldest_s'))
+    let found: Promise<{ lag_s?: number; open?: number; oldest_s?: number }> // empty if the database does not answer
+    const lag = async () => {
+      found = backlog().catch(() => ({})) // also used by the next two gauges, which are read together with this one
+      return (await found).lag_s ?? Number.NaN
+    }
+    this.#gauge('agents_changes_lag_seconds', 'How long the oldest stored change has waited for the feed.', lag)
+    const open = async () => (await found).open ?? Number.NaN
+    this.#gauge('agents_proposals_open', 'Proposals that nobody has decided.', open)
+    const oldest = async () => (await found).oldest_s ?? Number.NaN
+    this.#gauge('agents_proposals_oldest_seconds', 'How long the oldest open proposal has waited.', oldest)
     const info = { name: 'agents_build_info', help: 'Always 1.', labelNames: ['version'], registers: [this.registry] }
     new Gauge(info).set({ version }, 1)
   }

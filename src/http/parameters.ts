@@ -69,7 +69,6 @@ export const IdempotencyKey = Type.Optional(
   ),
 )
 
-/** The query parameter that selects an earlier version. */
 export const PastVersion = queryId(
   'Returns this version, the last number in an `ETag` such as `"persona-12-7"`. Requires the right to edit.',
 )

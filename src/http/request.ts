@@ -99,5 +99,4 @@ const REQUEST_HEADERS =
   'authorization, content-type, idempotency-key, if-match, if-none-match, mcp-method, mcp-name, mcp-protocol-version, prefer, ' +
   'traceparent, x-onyx-authorization, x-request-id'
 
-/** How long browsers may cache a preflight answer, in seconds. */
 const PREFLIGHT_AGE_S = 600

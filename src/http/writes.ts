@@ -57,7 +57,6 @@ export const RestoreRequest = Type.Object(
   { $id: 'RestoreRequest' },
 )
 
-/** The body of a restoration, and its size limit. */
 export const RESTORES = { body: RestoreRequest, bodyLimit: 4 * 1024 }
 
 type Act = VersionedResource<ResourceTypes>['act']
@@ -84,7 +83,6 @@ type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Common | 'kind' | '
   warnings(stored: Stored<T>): string[] | Promise<string[]>
 }
 
-/** The definition of a route that writes. */
 export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
   resource: VersionedResource<T>
   method: HTTPMethods

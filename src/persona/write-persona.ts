@@ -27,7 +27,7 @@ const WRITING = { ...MAKING, lookup: PERSONA_READS.lookup }
 const BODY_BYTES_MAX = 4 * 2 ** 20
 const BODY_BOUNDS = bodyBounds(BODY_BYTES_MAX, JSON_BOUNDS.persona.depthMax)
 
-export function registerUpdatePersona(app: FastifyInstance, { isToday = false, ...options }: PersonaOptions): void {
+export function registerUpdatePersona(app: FastifyInstance, options: PersonaOptions): void {
   registerWrite(app, options, {
     resource: personaResource,
     method: 'PATCH',
@@ -50,7 +50,7 @@ export function registerUpdatePersona(app: FastifyInstance, { isToday = false, .
       const fields = fieldsOf(body, mask)
       return {
         about: () => ['persona', params.persona_id, mask, body],
-        ...{ isToday, fields, masked: mask !== undefined },
+        ...{ isToday: options.isToday ?? false, fields, masked: mask !== undefined },
         warnings: async ({ decision, overwritten }) => [
           ...ownerShareWarnings(decision, fields),
           ...(decision?.kept ?? []).map(
@@ -70,7 +70,7 @@ export function registerUpdatePersona(app: FastifyInstance, { isToday = false, .
   })
 }
 
-export function registerCreatePersona(app: FastifyInstance, { isToday = false, ...options }: PersonaOptions): void {
+export function registerCreatePersona(app: FastifyInstance, options: PersonaOptions): void {
   registerWrite(app, options, {
     resource: personaCreation,
     method: 'POST',
@@ -88,7 +88,7 @@ export function registerCreatePersona(app: FastifyInstance, { isToday = false, .
     ask({ body }) {
       const fields = fieldsOf(body)
       return {
-        ...{ isToday, fields, masked: false },
+        ...{ isToday: options.isToday ?? false, fields, masked: false },
         about: () => ['persona', 'create', body],
         warnings: async ({ decision }) => [
           ...(decision?.namesake === undefined ? [] : [`agent ${decision.namesake} has this name already`]),

@@ -19,7 +19,6 @@ const NOT_KEPT = {
 /** A field that can be absent or null. */
 export const absent = <Schema extends TSchema>(schema: Schema) => Type.Optional(nullable(schema))
 
-/** The body of the newer API that creates or updates an agent. */
 export const NewerPersonaRequest = Type.Object({
   ...PersonaUpsertRequest.properties,
   ...Object.fromEntries(KEPT.map(name => [name, absent(PersonaUpsertRequest.properties[name])])),

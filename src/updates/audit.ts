@@ -101,7 +101,6 @@ export function insertAudit(param: Param<AuditEntry>) {
     .expression(row.select([...columns, 'changed.previous', 'changed.hash']))
 }
 
-/** SQL: the SHA-256 of a text in UTF-8. */
 function digestOf(text: Expression<string>) {
   return sql<Buffer>`sha256(convert_to(${text}, 'UTF8'))`
 }

@@ -169,7 +169,6 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
   })
 }
 
-/** A resource and a request, without the database. */
 type Asked<T extends ResourceTypes> = Pick<Job<T>, 'resource' | 'request'>
 
 /** Stores the changes of a request in the current transaction, with the caller's current rights. Throws the same errors as `store`. */
@@ -209,7 +208,10 @@ export async function changeAsOperator<T extends ResourceTypes>(
 const LOCKED_TRIES_MAX = 5
 
 /** Decides on a locked row and writes. Shares and rights are not locked: if they change meanwhile, decides again. */
-async function decideAndWrite<T extends ResourceTypes, Made extends Decided<T>>(
+async function decideAndWrite<
+  T extends ResourceTypes,
+  Made extends { state: T['State']; viewer: ViewerParameters; decision: T['Decision'] },
+>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
   { actor, dryRun }: { actor: Actor; dryRun: boolean },
@@ -228,12 +230,6 @@ async function decideAndWrite<T extends ResourceTypes, Made extends Decided<T>>(
   throw new Unavailable('overloaded', message, 'not_applied')
 }
 
-interface Decided<T extends ResourceTypes> {
-  state: T['State']
-  viewer: ViewerParameters
-  decision: T['Decision']
-}
-
 /** Reads the current caller and resource. Throws `ResourceNotFound`. */
 export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, { resource, request }: Asked<T>) {
   const { caller, prefetched } = await request.readNow(db, {
@@ -245,7 +241,6 @@ export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, { res
   return { request: { ...request, caller }, viewer: viewerParameters(caller), state }
 }
 
-/** Makes the decision for a state. Throws a refusal. */
 export async function decide<T extends ResourceTypes>(
   db: Kysely<Tables>,
   { resource, request }: Asked<T>,

@@ -29,12 +29,10 @@ export interface AnyColumnField {
   readonly document?: TSchema
 }
 
-/** A field whose column is never null. */
 export function column<const Type extends SqlType, const Blank, Rest>(column: Type, blank: Blank, rest: Rest) {
   return { column, nullable: false as const, blank, ...rest }
 }
 
-/** A field whose column can be null and is null by default. */
 export function nullableColumn<const Type extends SqlType, Rest>(column: Type, rest: Rest) {
   return { column, nullable: true as const, blank: null, ...rest }
 }

@@ -7,7 +7,6 @@ import type { ChangedRow, Job, ReadRequest, ResourceTypes, Shortened, ShownChang
 
 /* The history of an agent or a tool, read from its audit rows, newest first. */
 
-/** An audit row, with its author. */
 export interface HistoryRow extends ChangedRow {
   at: string
   author: string
@@ -99,7 +98,6 @@ export function entryOf(row: HistoryRow, changes: ShownChange[] = []) {
   return { version, at, action, actor: actorOf(row), ...approved, request_id, fields, changes: difference && changes }
 }
 
-/** The author of a change in the form that answers show. */
 export function actorOf({ author, actor_id: id, command }: Pick<HistoryRow, 'author' | 'actor_id' | 'command'>) {
   return id === null ? { id, command: command ?? author } : { id, email: author }
 }
@@ -120,7 +118,6 @@ export function sideOf(value: unknown, id: number, version: number): Side {
     : { shortened: { digest: sha256(text), bytes, href: hrefOf(id, version) } }
 }
 
-/** The change of a field between two values. */
 export function shownChange(field: string, sides: { from: Side; to: Side }): ShownChange {
   const change: ShownChange = { field }
   for (const end of ['from', 'to'] as const) {

@@ -81,7 +81,6 @@ export async function firstAnswer(
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
 }
 
-/** Stores the result of a request with its key. */
 export async function fillKey(
   trx: Transaction<Tables>,
   { key, secretKeyId, fingerprint }: RequestKey,

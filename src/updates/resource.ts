@@ -42,7 +42,6 @@ export interface OperationOptions {
   database: Database
   /** The size limit for all definitions in one answer. */
   snapshotBytesMax: number
-  /** True if every update must have a precondition. */
   requireIfMatch: boolean
   /** The resources that only administrators can change without a proposal. */
   requireApproval: 'none' | 'tools' | 'all'
@@ -82,7 +81,6 @@ export interface UpdateRequest extends ReadRequest {
   key: RequestKey | null
 }
 
-/** A request to create a new version with the content of an earlier one. */
 export interface RestoreRequest extends UpdateRequest {
   fields: { version: number }
 }
