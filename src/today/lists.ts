@@ -15,7 +15,7 @@ import { renderTool, type ShownTool, shownTools } from '../tool/snapshot.js'
 import { inOneSnapshot } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { queryFlag } from '../validation/parameters.js'
-import { newerMembers, withMembers } from './records.js'
+import { newerMembers, withMembers } from './forms.js'
 
 /* Complete lists of full records. Clients of the newer API read them in one request. */
 

@@ -11,9 +11,8 @@ import { registerValidateTool } from '../tool/validate-tool.js'
 import { registerCreateTool, registerDeleteTool, registerUpdateTool, type ToolOptions } from '../tool/write-tool.js'
 import { unavailableFor } from '../updates/unavailable.js'
 import { registerChanges } from './changes.js'
-import { NewerPersonaRequest, rootRequest } from './forms.js'
+import { NewerPersonaRequest, newerMembers, rootRequest, withMembers } from './forms.js'
 import { registerLists } from './lists.js'
-import { newerMembers, withMembers } from './records.js'
 
 /* Maps the newer API of the published product (DECISIONS section 14) to this service's operations. */
 
