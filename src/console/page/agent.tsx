@@ -1,7 +1,7 @@
 import { Editor } from './editor.js'
 import { Check, Chips, Field, Lines, type Pair, Pairs, useLists } from './parts.js'
 import { Frame, useRecord } from './record.js'
-import type { Person, Rights, Row } from './service.js'
+import { BLANK, type Person, type Rights, type Row } from './service.js'
 import { counted, fieldsOf, titled } from './texts.js'
 
 interface AgentRecord extends Row {
@@ -12,26 +12,42 @@ interface AgentRecord extends Row {
   starter_messages: Pair[] | null
 }
 
-const FORM = 'name description starter_messages system_prompt tools is_public owner users groups'.split(' ').map(titled)
+const EMPTY = { system_prompt: '', tools: [], users: [], groups: [], is_public: false, starter_messages: [] }
+const FRESH: AgentRecord = { ...BLANK, ...EMPTY }
+/** The fields that a creation must have, and that have no controls here. */
+const REQUIRED = {
+  ...{ document_set_ids: [], num_chunks: 10, recency_bias: 'auto', task_prompt: '', datetime_aware: true },
+  ...{ llm_filter_extraction: true, llm_relevance_filter: false },
+}
+const FORM = Object.keys(FRESH).map(titled)
+
+const idsOf = <I,>(rows: { id: I }[]) => rows.map(({ id }) => id)
+const requestOf = ({ id: _, owner: __, tools, users, ...rest }: Partial<AgentRecord>) => ({
+  ...rest,
+  ...(tools && { tool_ids: idsOf(tools) }),
+  ...(users && { users: idsOf(users) }),
+})
 
 /** An agent's fields, editable in place: its prompts, its tools and its shares. */
 export function Agent({ id, rights }: { id: number; rights: Rights }) {
-  const of = useRecord<AgentRecord>({ view: 'agents', id, rights })
-  const { record, shown, typed, changed, mayEdit, isEditable } = of
+  const of = useRecord<AgentRecord>('agents', id, rights, FRESH)
+  const { record, now, shown, typed, changed, mayEdit, isEditable } = of
   const { me } = rights
   const mayShare = isEditable && (!mayEdit || me.permission === 'admin' || record?.owner?.id === me.user.id)
-  const { tools, users, ...rest } = changed
-  const body = { ...rest, ...(tools && { tool_ids: idsOf(tools) }), ...(users && { users: idsOf(users) }) }
-  const [agents = [], all = []] = useLists(isEditable, ['persona'], ['tool']).data ?? []
-  const people = new Map([...agents, ...all].flatMap(({ owner }) => (owner ? [[owner.id, owner]] : [])))
-  const isTwice = (name: string) => all.filter(other => other.name === name).length > 1
+  const [agents = [], tools = []] = useLists(isEditable, ['persona'], ['tool'])
+  const people = new Map([...agents, ...tools].flatMap(({ owner }) => (owner ? [[owner.id, owner]] : [])))
+  const isTwice = (name: string) => tools.filter(other => other.name === name).length > 1
   const groupOf = (id: number) => me.managed_groups.find(group => group.id === id) ?? { id, name: `group ${id}` }
+  const isOther = ([title, text]: [string, string]) => text !== '' && !FORM.includes(title)
+  const others = fieldsOf({ ...record })
+    .filter(isOther)
+    .map(each => each.join(': '))
   const [putPrompt, putGroups] = [typed('system_prompt'), typed('groups', mayShare)]
   return (
-    <Frame {...{ of, body }}>
+    <Frame {...{ of, body: requestOf(changed) }} created={{ ...REQUIRED, ...(id === 0 && requestOf(shown)) }}>
       <h2>Prompt</h2>
       <Editor
-        key={of.turn}
+        key={now?.etag}
         label="Prompt"
         text={shown.system_prompt ?? ''}
         isReadOnly={!isEditable}
@@ -43,7 +59,7 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
       <Chips
         noun="tool"
         rows={shown.tools ?? []}
-        others={all}
+        others={tools}
         textOf={({ id, name }) => (isTwice(name) ? `${name} (${id})` : name)}
         hrefOf={({ id }) => `#/tools/${id}`}
         onChange={typed('tools')}
@@ -65,29 +81,16 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
         onChange={typed('users', mayShare)}
       />
       <Pairs
-        title="Starter messages"
         noun="starter message"
         members={['name', 'message']}
         lines={2}
         rows={shown.starter_messages ?? []}
         onChange={typed('starter_messages')}
       />
-      {record && <Rest record={record} />}
+      <details>
+        <summary>{counted(others.length, 'more field')}</summary>
+        <Lines lines={others} />
+      </details>
     </Frame>
-  )
-}
-
-const idsOf = <I,>(rows: { id: I }[]) => rows.map(({ id }) => id)
-
-/** The other fields, collapsed. Fields without a value are only listed by name. */
-function Rest({ record }: { record: AgentRecord }) {
-  const others = fieldsOf(record).filter(([title]) => !FORM.includes(title))
-  const empty = others.filter(([, text]) => text === '').map(([title]) => title)
-  const full = others.flatMap(([title, text]) => (text === '' ? [] : [`${title}: ${text}`]))
-  return (
-    <details>
-      <summary>{counted(others.length, 'more field')}</summary>
-      <Lines lines={[...full, `Without a value: ${empty.join(', ') || 'none'}`]} />
-    </details>
   )
 }

@@ -1,7 +1,7 @@
 import { yaml } from '@codemirror/lang-yaml'
 import { syntaxHighlighting } from '@codemirror/language'
 import { lintGutter } from '@codemirror/lint'
-import { EditorState, type Extension } from '@codemirror/state'
+import { Compartment, EditorState, type Extension } from '@codemirror/state'
 import { EditorView, highlightSpecialChars } from '@codemirror/view'
 import { classHighlighter } from '@lezer/highlight'
 import { basicSetup, minimalSetup } from 'codemirror'
@@ -11,18 +11,23 @@ import { useEffect, useRef } from 'preact/hooks'
 const SPECIAL = /(?![\n\t])[\p{Default_Ignorable_Code_Point}\u2060-\u206f]/gu
 const nonce = document.querySelector<HTMLScriptElement>('script[nonce]')?.nonce ?? ''
 const BASE = [EditorView.cspNonce.of(nonce), highlightSpecialChars({ addSpecialChars: SPECIAL })]
-/** JSON is a subset of YAML, so one mode highlights both. */
-export const CODE = [basicSetup, yaml(), syntaxHighlighting(classHighlighter), lintGutter()]
+/** JSON is a subset of YAML, so one mode highlights both. A large text has no colours, because parsing it would block the page. */
+const [YAML, PLAIN, LARGE]: [Extension, Extension, number] = [yaml(), [], 200_000]
+const modeOf = (length: number) => (length > LARGE ? PLAIN : YAML)
+const language = new Compartment()
+const follow = EditorState.transactionExtender.of(({ startState, newDoc }) => {
+  const mode = modeOf(newDoc.length)
+  return mode === language.get(startState) ? null : { effects: language.reconfigure(mode) }
+})
+const CODE = [basicSetup, follow, syntaxHighlighting(classHighlighter), lintGutter()]
 const PROSE = [minimalSetup, EditorView.lineWrapping]
 
 interface EditorProps {
   label: string
-  /** The initial text. */
   text: string
   /** Called on each edit, with a function that returns the text. */
   onType(read: () => string, isPasted: boolean): void
   isReadOnly?: boolean
-  /** The extension for code; absent for plain text. */
   code?: Extension
   onView?(view: EditorView): void
 }
@@ -38,7 +43,7 @@ export function Editor({ label, text, onType, isReadOnly = false, code, onView }
       doc: text,
       extensions: [
         BASE,
-        code ?? PROSE,
+        code ? [CODE, code, language.of(modeOf(text.length))] : PROSE,
         EditorState.readOnly.of(isReadOnly),
         EditorView.contentAttributes.of(attributes),
         EditorView.updateListener.of(({ docChanged, view, transactions }) => {

@@ -1,11 +1,12 @@
 import { h } from 'preact'
 import { useState } from 'preact/hooks'
-import { Check, Field, Note, Tags, useLoad, View } from './parts.js'
-import { KINDS, type Rights, type Row, readAll, type View as Views } from './service.js'
+import { Check, Note, Tags, useLoad, useSearch, View } from './parts.js'
+import { type Proposal, type Rights, type Row, readAll } from './service.js'
 import { counted, dated, titled, visible } from './texts.js'
 
 const SHOWN = 200
-export const tagsOf = (row: Partial<Row>): string[] =>
+
+export const tagsOf = (row: Partial<Row & Proposal>): string[] =>
   Object.entries({
     default: row.is_default_persona,
     'open to everybody': row.is_public,
@@ -13,79 +14,75 @@ export const tagsOf = (row: Partial<Row>): string[] =>
     MCP: row.mcp_server_id,
     hidden: row.is_visible === false,
     off: row.enabled === false,
+    [row.state ?? '']: row.state,
+    conflict: row.conflicts?.length,
   }).flatMap(([name, is]) => (is ? [name] : []))
 
-interface RowsProps {
-  view: string
-  /** The headings of the cells. */
-  heads: string[]
-  rows: { id: number; name: string; tags: string[]; cells: string[] }[] | undefined
-  /** The text to show if there are no rows. */
-  none: string
+export const subjectOf = ({ kind, record }: Proposal) =>
+  record.name ?? `${kind === 'tool' ? 'tool' : 'agent'} ${record.id}`
+
+const cellsOf = (row: Row | Proposal): [name: string, ...string[]] => {
+  if (!('author' in row))
+    return [row.name, row.description, row.owner?.email ?? 'no owner', row.updated_at ? dated(row.updated_at) : '']
+  const name = `${subjectOf(row)}: ${row.fields.map(titled).join(', ')}`
+  return [name, row.message, row.author.email, dated(row.created_at)]
 }
 
-/** Rows with ids and names that link to their views. */
-export function Rows({ view, heads, rows = [], none }: RowsProps) {
-  if (rows.length === 0) return <Note text={none} />
-  return (
-    <>
-      <table class="rows">
-        <thead>
-          <tr>{['No.', 'Name', ...heads].map(text => h('th', { scope: 'col' }, text))}</tr>
-        </thead>
-        <tbody>
-          {rows.slice(0, SHOWN).map(({ id, name, tags, cells }) => (
-            <tr key={id}>
-              <td>{id}</td>
-              <td>
-                <a href={`#/${view}/${id}`}>{visible(name) || '(no name)'}</a> <Tags names={tags} />
-              </td>
-              {cells.map(text => h('td', {}, visible(text)))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      {rows.length > SHOWN && <Note text={`The first ${SHOWN}. A search finds the others.`} />}
-    </>
-  )
+/** The lists. Each has a switch with a word for its noun and a query, off and on. */
+const HEADS = ['No.', 'Name', 'Description', 'Owner', 'Last change']
+const HINT = 'Who sees an agent or a tool can propose a change of it. Somebody else approves it here.'
+const LISTS = {
+  agents: { path: 'persona', option: 'Deleted ones', words: ['', 'deleted '], queries: [{}, { deleted: 'true' }] },
+  tools: { path: 'tool', option: '', words: [''], queries: [{}] },
+  proposals: { path: 'proposals', option: 'Decided ones too', words: ['open ', ''], queries: [{ state: 'open' }, {}] },
 }
 
-/** The agents or tools that the token can see, with a search. */
-export function List({ view, rights }: { view: Views; rights: Rights }) {
-  const [{ rows, isAll }, setRows] = useState<{ rows: Row[]; isAll: boolean }>({ rows: [], isAll: false })
-  const [words, setWords] = useState('')
-  const [isDeleted, setDeleted] = useState(false)
-  const show = (rows: Row[], isAll: boolean) => setRows({ rows, isAll })
-  const query = isDeleted ? { deleted: 'true' } : {}
-  const loaded = useLoad(signal => readAll([KINDS[view].path, query], signal, show), isDeleted)
-  const parts = words.toLowerCase().split(/\s+/)
-  const lines = rows.map(row => ({
-    ...{ id: row.id, name: row.name, tags: tagsOf(row) },
-    cells: [row.description, row.owner?.email ?? 'no owner', row.updated_at ? dated(row.updated_at) : ''],
-  }))
-  const found = lines.filter(({ id, name, cells }) => {
-    const text = [id, name, ...cells].join(' ').toLowerCase()
-    return parts.every(part => text.includes(part))
-  })
-  const noun = `${isDeleted ? 'deleted ' : ''}${view.slice(0, -1)}`
-  const count = `${counted(rows.length, noun)}${isAll ? '' : ' so far'}`
-  const isUnread = loaded.problem !== undefined && rows.length === 0
-  const state = isUnread
-    ? ''
-    : found.length === rows.length
-      ? count
-      : `${found.length.toLocaleString('en')} of ${count}`
-  const none = rows.length > 0 ? 'None has these words.' : `This token sees no ${noun}s.`
+/** The agents, tools or proposals that the token can see, with a search. */
+export function List({ view, rights }: { view: keyof typeof LISTS; rights: Rights }) {
+  const [{ rows, isAll }, setRows] = useState<{ rows: (Row | Proposal)[]; isAll: boolean }>({ rows: [], isAll: false })
+  const [isOn, setOn] = useState(false)
+  const { isFound, field } = useSearch('Name, person, number')
+  const { path, option, words, queries } = LISTS[view]
+  const show = (rows: (Row | Proposal)[], isAll: boolean) => setRows({ rows, isAll })
+  const loaded = useLoad(signal => readAll([path, queries[Number(isOn)]], signal, show), isOn)
+  const isProposals = view === 'proposals'
+  const heads = isProposals ? ['No.', 'Change', 'Message', 'Author', 'Since'] : HEADS
+  const found = rows.filter(row => isFound([row.id, ...cellsOf(row)].join(' ')))
+  if (isProposals) found.reverse()
+  const noun = `${words[Number(isOn)]}${view.slice(0, -1)}`
+  const part = found.length < rows.length ? `${found.length.toLocaleString('en')} of ` : ''
+  const state = `${part}${counted(rows.length, noun)}${isAll ? '' : ' so far'}`
+  const none = isProposals ? HINT : `This token sees no ${noun}s.`
   return (
-    <View title={titled(view)} {...{ loaded, state }}>
+    <View title={titled(view)} loaded={loaded} state={isAll || rows.length > 0 ? state : ''}>
       <search class="bar">
-        <Field label="Search" type="search" placeholder="Name, owner, number" value={words} onChange={setWords} />
-        {view === 'agents' && <Check label="Deleted ones" checked={isDeleted} onChange={setDeleted} />}
-        {view === 'tools' && rights.makesTools && h('a', { class: 'button main', href: '#/new' }, 'New tool')}
+        {field}
+        {option && <Check label={option} checked={isOn} onChange={setOn} />}
+        {!isProposals && rights.makes[view] && h('a', { class: 'button main', href: `#/${view}/0` }, `New ${noun}`)}
       </search>
-      {(isAll || found.length > 0) && (
-        <Rows heads={['Description', 'Owner', 'Last change']} {...{ view, rows: found, none }} />
+      {isAll && found.length === 0 && <Note text={rows.length > 0 ? 'None has these words.' : none} />}
+      {found.length > 0 && (
+        <table>
+          <thead>
+            <tr>{heads.map(text => h('th', { scope: 'col' }, text))}</tr>
+          </thead>
+          <tbody>
+            {found.slice(0, SHOWN).map(row => {
+              const [name, ...cells] = cellsOf(row)
+              return (
+                <tr key={row.id}>
+                  <td>{row.id}</td>
+                  <td>
+                    <a href={`#/${view}/${row.id}`}>{visible(name) || '(no name)'}</a> <Tags names={tagsOf(row)} />
+                  </td>
+                  {cells.map(text => h('td', {}, visible(text)))}
+                </tr>
+              )
+            })}
+          </tbody>
+        </table>
       )}
+      {found.length > SHOWN && <Note text={`The first ${SHOWN}. A search finds the others.`} />}
     </View>
   )
 }

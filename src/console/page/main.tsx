@@ -2,11 +2,11 @@ import { type ComponentChildren, render } from 'preact'
 import { useErrorBoundary, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Agent } from './agent.js'
 import { List } from './list.js'
-import { Button, Dialog, Field, View as Page, Problem, SESSION_ENDED, SIGNED_IN, useAction } from './parts.js'
+import { Button, Dialog, Field, Problem, useAction } from './parts.js'
 import { Changes } from './past.js'
-import { Proposals, ProposalView } from './proposals.js'
-import { ask, type Me, type Rights, rightsOf, STORED, setToken, unsaved, type View } from './service.js'
-import { visible } from './texts.js'
+import { ProposalView } from './proposals.js'
+import { ask, EVENTS, type Me, outcome, type Rights, rightsOf, setToken, unsaved } from './service.js'
+import { titled, visible } from './texts.js'
 import { Tool } from './tool.js'
 
 const NOTE = `It begins with pat_, sa_, ro_ or pp_. It stays in the memory of this page, and is gone when you reload or close it.
@@ -22,11 +22,10 @@ function SignIn({ title, onSignedIn }: { title: string; onSignedIn: (me: Me) => 
     setToken(token)
     onSignedIn((await ask<Me>('GET', 'me')).data)
   })
-  const field = { type: 'password', name: 'token', required: true, readOnly: false }
   return (
     <form class="signIn" onSubmit={act} ref={form}>
       <h1>{title}</h1>
-      <Field label="Access token" {...field} />
+      <Field label="Access token" type="password" name="token" required readOnly={false} />
       <p class="note">{NOTE}</p>
       <Button class="main" label="Sign in" />
       <Problem problem={problem} />
@@ -34,36 +33,28 @@ function SignIn({ title, onSignedIn }: { title: string; onSignedIn: (me: Me) => 
   )
 }
 
+const VIEWS = { agents: Agent, tools: Tool, proposals: ProposalView }
 /** Ids must be numbers, because they become parts of requests. */
-const ADDRESS = /^#\/(?:(agents|tools)(?:\/(\d+))?|new|changes|proposals(?:\/(\d+))?)$/
+const ADDRESS = /^#\/(?:(agents|tools|proposals)(?:\/(\d+))?|changes)$/
 
 function Main({ address, rights }: { address: string; rights: Rights }) {
-  const [, view, number, proposal] = ADDRESS.exec(address) ?? []
-  const id = Number(number)
-  if (address === '#/new' && !rights.makesTools)
-    return <Page title="New tool" state="This token cannot create tools." loaded={{ data: true, again: () => {} }} />
-  if (address === '#/new') return <Tool id={0} {...{ rights }} />
-  if (address === '#/changes') return <Changes writes={rights.writes} />
-  if (proposal) return <ProposalView key={proposal} id={Number(proposal)} rights={rights} />
-  if (address === '#/proposals') return <Proposals />
-  if (!number) return view ? <List key={view} view={view as View} rights={rights} /> : null
-  return view === 'agents' ? <Agent key={id} {...{ id, rights }} /> : <Tool key={id} {...{ id, rights }} />
+  const [, view, number] = ADDRESS.exec(address) ?? []
+  const { [view as 'agents']: Record } = VIEWS
+  if (!view) return address === '#/changes' ? <Changes writes={rights.writes} /> : null
+  return number ? <Record id={Number(number)} rights={rights} /> : <List view={view as 'agents'} rights={rights} />
 }
 
-const LINKS = { '#/agents': 'Agents', '#/tools': 'Tools', '#/proposals': 'Proposals', '#/changes': 'Changes' }
-
 function Head({ address, rights: { me, writes, proposes } }: { address: string; rights: Rights }) {
-  const current = address === '#/new' ? '#/tools' : address
   return (
     <>
       <nav aria-label="Views">
-        {Object.entries(LINKS).map(([link, name]) => (
-          <a href={link} aria-current={current.startsWith(link) ? 'page' : 'false'}>
-            {name}
+        {['agents', 'tools', 'proposals', 'changes'].map(name => (
+          <a href={`#/${name}`} aria-current={address.startsWith(`#/${name}`) ? 'page' : 'false'}>
+            {titled(name)}
           </a>
         ))}
       </nav>
-      <p class="who">
+      <p>
         <bdi>{visible(me.user.email)}</bdi> {writes ? '' : proposes ? 'proposes only' : 'reads only'}
       </p>
       <a href="console">Sign out</a>
@@ -92,12 +83,13 @@ function App() {
     unsaved.clear()
     if (!ADDRESS.test(hash)) return location.replace('#/agents')
     now.current = hash
+    if (outcome.address !== hash) outcome.text = ''
     setFault(undefined)
     setAddress(hash)
   }
   useLayoutEffect(() => {
-    addEventListener(STORED, () => setTurn(before => before + 1))
-    addEventListener(SESSION_ENDED, () => setEnded(true))
+    addEventListener(EVENTS.stored, () => setTurn(before => before + 1))
+    addEventListener(EVENTS.ended, () => setEnded(true))
     addEventListener('error', ({ error, message }) => setFault(error ?? new Error(message)))
     addEventListener('unhandledrejection', ({ reason }) => setFault(reason))
     addEventListener('hashchange', go)
@@ -105,7 +97,7 @@ function App() {
   const signedIn = (me: Me) => {
     setRights(rightsOf(me))
     setEnded(false)
-    dispatchEvent(new Event(SIGNED_IN))
+    dispatchEvent(new Event(EVENTS.signedIn))
     if (!ADDRESS.test(location.hash)) location.replace('#/agents')
   }
   return (

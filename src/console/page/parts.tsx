@@ -1,133 +1,113 @@
 import { type ComponentChildren, type ComponentProps, h } from 'preact'
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import { isAway, Refusal, type Row, readAll, unsaved } from './service.js'
+import { EVENTS, isAway, Refusal, type Row, readAll, unsaved } from './service.js'
 import { type Difference, dated, differencesOf, type Run, titled, visible } from './texts.js'
 
 /* Building blocks of views. Text from users goes through `visible` before it is shown. */
-const TRIES = 10
-/** The event that is sent to the window when an answer reports that the token is no longer valid. */
-export const SESSION_ENDED = 'session-ended'
-/** The event that is sent to the window after each sign-in. */
-export const SIGNED_IN = 'signed-in'
-
-const isEnded = (problem: unknown) => problem instanceof Refusal && problem.kind === 'ended'
 
 export interface Loaded<T> {
   data?: T
   problem?: unknown
-  isTried?: boolean
   again(): void
+  /** True if it loads again by itself while the service is unavailable. */
+  repeats: boolean
 }
 
-/** Loads the data of a view. Retries automatically while the service is unavailable. */
+/** Loads the data of a view. */
 export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: unknown[]): Loaded<T> {
-  const [state, setState] = useState<Omit<Loaded<T>, 'again'>>({})
-  const [turn, setTurn] = useState({ tries: 0 })
-  const again = useCallback(() => setTurn({ tries: 0 }), [])
+  const [state, setState] = useState<{ data?: T; problem?: unknown }>({})
+  const [turn, setTurn] = useState({})
+  const again = useCallback(() => setTurn({}), [])
   useEffect(() => {
     const leaving = new AbortController()
-    let timer: ReturnType<typeof setTimeout>
+    const { signal } = leaving
     const failed = (problem: unknown) => {
-      if (leaving.signal.aborted) return
-      const isTried = isAway(problem) && turn.tries < TRIES
-      const afterS = Math.max(2 + turn.tries, (isTried && problem.retryS) || 0)
-      if (isTried) timer = setTimeout(() => setTurn({ tries: turn.tries + 1 }), 1_000 * afterS)
-      if (isEnded(problem)) addEventListener(SIGNED_IN, again, { signal: leaving.signal })
-      setState(({ data }) => ({ ...(data && { data }), problem, isTried }))
+      if (signal.aborted) return
+      if (isAway(problem)) setTimeout(() => signal.aborted || again(), 1_000 * Math.max(3, problem.retryS))
+      addEventListener(EVENTS.signedIn, again, { signal })
+      setState(({ data }) => ({ data, problem }))
     }
-    load(leaving.signal).then(data => leaving.signal.aborted || setState({ data }), failed)
-    return () => {
-      leaving.abort()
-      clearTimeout(timer)
-    }
+    load(signal).then(data => signal.aborted || setState({ data }), failed)
+    return () => leaving.abort()
   }, [turn, ...names])
-  return { ...state, again }
+  return { ...state, again, repeats: true }
 }
 
 /** The complete lists, if wanted, to show names in place of ids. */
-export const useLists = (isWanted: boolean, ...lists: Parameters<typeof readAll>[0][]): Loaded<Row[][]> =>
-  useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted)
+export const useLists = (isWanted: boolean, ...lists: Parameters<typeof readAll>[0][]): Row[][] =>
+  useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted).data ?? []
 
-/** The action of a button. Runs once at a time, and stores the error if it fails. `instead` forgets the error and does something else. */
+/** The action of a button, which is disabled while it runs. Stores the error if it fails. */
 export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
-  const isBusy = useRef(false)
-  const act = async (...given: T) => {
-    if (isBusy.current) return
-    isBusy.current = true
+  const forget = () => setState({})
+  const act = (...given: T) => {
     setState({ isBusy: true })
-    const problem = await work(...given).then(
-      () => undefined,
-      fault => fault,
-    )
-    setState({ problem })
-    isBusy.current = false
+    work(...given).then(forget, problem => setState({ problem }))
   }
-  const instead = (next: () => void) => () => {
-    setState({})
-    next()
-  }
-  return { ...state, act, instead }
+  return { ...state, act, forget }
 }
 
 /** Explains a failure and offers a next step. The problem is a refusal, a sentence, or an error of the page itself. */
-export function Problem({ problem, isTried, again, keeps }: Partial<Loaded<unknown>> & { keeps?: boolean }) {
+export function Problem({ problem, again, repeats }: Partial<Loaded<unknown>>) {
+  if (!problem) return null
   const refusal = problem instanceof Refusal ? problem : undefined
   const isOurs = problem instanceof Error && !refusal
-  useEffect(() => {
-    if (isEnded(problem)) dispatchEvent(new Event(SESSION_ENDED))
-    if (isOurs) console.warn(problem)
-  }, [problem])
-  if (!problem) return null
-  const wait = isTried ? 'This page tries again by itself.' : refusal?.retryS ? `Wait ${refusal.retryS} s.` : ''
-  const faults = refusal?.faults.map(({ loc, msg }) => `${titled(loc.slice(1).join('.'))}: ${msg}`) ?? []
-  const changed = refusal?.body.changed ?? []
-  const changes = changed.map(({ by, field, at }) => `${by} changed ${titled(field)}, ${dated(at)}`)
   const isStale = refusal?.status === 412
   const said = isStale ? 'Somebody changed this since you opened it' : (refusal?.message ?? problem)
-  const label = isStale ? `Look again${keeps ? ', and keep what I changed' : ''}` : 'Try again'
+  const wait = refusal?.retryS ? `Wait ${refusal.retryS} s.` : ''
+  const lines = [
+    repeats && refusal?.isAway ? 'This page tries again by itself.' : isOurs ? String(problem) : wait,
+    isStale ? 'What you typed is kept.' : '',
+    ...(refusal?.faults ?? []).map(({ loc, msg }) => `${titled(loc.slice(1).join('.'))}: ${msg}`),
+    ...(refusal?.body.changed ?? []).map(({ by, field, at }) => `${by} changed ${titled(field)}, ${dated(at)}`),
+  ]
+  const isFinal = refusal?.reason === 'ended' || refusal?.status === 404
   return (
     <div class="problem" role="alert">
       <h2>{visible(isOurs ? 'This page has a fault of its own' : said)}</h2>
-      <Lines lines={[isOurs ? String(problem) : wait, ...faults, ...changes].filter(text => text !== '')} />
-      {again && !isEnded(problem) && refusal?.status !== 404 && <Button label={label} onClick={again} />}
+      <Lines lines={lines.filter(text => text !== '')} />
+      {again && !isFinal && <Button label={isStale ? 'Look again' : 'Try again'} onClick={again} />}
     </div>
   )
 }
 
-type ButtonProps = Omit<ComponentProps<'button'>, 'onClick' | 'name'> & {
-  label: string
-  onClick?: (() => void) | undefined
-  /** The label for screen readers, if the visible label is not sufficient. */
-  name?: string
-}
-
-export const Button = ({ label, name, ...rest }: ButtonProps) => (
-  <button type={rest.onClick ? 'button' : 'submit'} aria-label={name && visible(name)} {...rest}>
+type ButtonProps = Omit<ComponentProps<'button'>, 'onClick'> & { label: string; onClick?: (() => void) | undefined }
+export const Button = ({ label, ...rest }: ButtonProps) => (
+  <button type={rest.onClick ? 'button' : 'submit'} {...rest}>
     {label}
   </button>
+)
+
+const Cross = ({ name, onClick }: { name: string; onClick(): void }) => (
+  <Button class="cross" label="×" aria-label={visible(`Remove ${name}`)} onClick={onClick} />
 )
 
 type FieldProps = Omit<ComponentProps<'input'>, 'onChange' | 'label'> & {
   label: string
   onChange?: ((value: string) => void) | undefined
-  /** The number of lines, if more than one. */
-  rows?: number
-  /** True if the label is only for screen readers. */
-  isBare?: boolean
+  rows?: number | undefined
 }
 
 /** A field with its label. Without `onChange` it is read-only. */
-export function Field({ label, onChange, isBare, rows, ...rest }: FieldProps) {
+export function Field({ label, onChange, rows, ...rest }: FieldProps) {
   const onInput = ({ currentTarget }: { currentTarget: { value: string } }) => onChange?.(currentTarget.value)
   const Tag = (rows ? 'textarea' : 'input') as 'input'
   return (
     // biome-ignore lint/a11y/noLabelWithoutControl: the label contains its control
     <label>
-      <span class={isBare ? 'heard' : ''}>{visible(label)}</span>
+      <span>{visible(label)}</span>
       <Tag autocomplete="off" readOnly={!onChange} {...{ onInput, rows, ...rest }} />
     </label>
   )
+}
+
+/** A search field, and a function that tells whether a text has all its words. */
+export function useSearch(placeholder: string) {
+  const [value, onChange] = useState('')
+  const words = value.toLowerCase().split(/\s+/)
+  const isFound = (text: string) => words.every(word => text.toLowerCase().includes(word))
+  return { isFound, field: <Field label="Search" type="search" {...{ placeholder, value, onChange }} /> }
 }
 
 type CheckProps = { label: string; checked: boolean; onChange?: ((checked: boolean) => void) | undefined }
@@ -144,12 +124,10 @@ export const Lines = ({ lines, ...rest }: { lines: string[]; class?: string }) =
   lines.length > 0 && <ul {...rest}>{lines.map(text => h('li', {}, visible(text)))}</ul>
 
 interface ChipsProps<T> {
-  /** The noun for one item. */
   noun: string
   rows: T[]
   textOf(row: T): string
   hrefOf?(row: T): string
-  /** The items that can be added. */
   others?: T[]
   onChange?: ((rows: T[]) => void) | undefined
 }
@@ -160,95 +138,77 @@ export function Chips<T extends { id: unknown }>({ noun, rows, textOf, hrefOf, o
   const add = (event: { currentTarget: HTMLSelectElement }) =>
     onChange?.([...rows, ...free.slice(event.currentTarget.selectedIndex - 1).slice(0, 1)])
   return (
-    <>
-      <ul class="chips">
-        {rows.map((row, i) => (
-          <li key={row.id}>
-            <a href={hrefOf?.(row)}>{visible(textOf(row))}</a>
-            {onChange && <Cross name={textOf(row)} onClick={() => onChange(rows.toSpliced(i, 1))} />}
-          </li>
-        ))}
-      </ul>
+    <div class="chips">
+      {rows.map((row, i) => (
+        <span key={row.id}>
+          <a href={hrefOf?.(row)}>{visible(textOf(row))}</a>
+          {onChange && <Cross name={textOf(row)} onClick={() => onChange(rows.toSpliced(i, 1))} />}
+        </span>
+      ))}
       {onChange && free.length > 0 && (
         <select aria-label={`Add a ${noun}`} value="" onChange={add}>
           {h('option', { value: '' }, `Add a ${noun}`)}
           {free.map(row => h('option', {}, visible(textOf(row))))}
         </select>
       )}
-    </>
+    </div>
   )
 }
 
-const Cross = ({ name, onClick }: { name: string; onClick(): void }) => (
-  <Button class="cross" label="×" name={`Remove ${name}`} onClick={onClick} />
-)
-
 export type Pair = Record<string, string>
 interface PairsProps {
-  title: string
   noun: string
   /** The properties that hold an item's name and its value. */
   members: [string, string]
   rows: Pair[]
   /** The stored items, if their values are secret. Each value is kept or replaced. */
-  stored?: Pair[] | null
+  stored?: Pair[]
   lines?: number
-  /** True if values cannot be set, only removed. */
-  isFixed?: boolean
   onChange?: ((rows: Pair[]) => void) | undefined
 }
 
 /** Names with values, which can be edited, added and removed. */
-export function Pairs({ title, noun, members: [k, v], rows, stored, lines, isFixed, onChange }: PairsProps) {
+export function Pairs({ noun, members: [k, v], rows, stored, lines, onChange }: PairsProps) {
   const secret = stored && { class: 'secret', placeholder: 'stored; type to replace it' }
-  const rowOf = (row: Pair, i: number) => {
-    const { [k]: name = '', [v]: value = '' } = row
+  const rowOf = ({ [k]: name = '', [v]: value = '' }: Pair, i: number) => {
     const kept = stored?.find(each => each[k] === name)?.[v]
-    const put = (part: Pair) => onChange?.(rows.with(i, { ...row, ...part }))
-    const named = onChange && kept === undefined ? (text: string) => put({ [k]: text }) : undefined
-    const valued = onChange && !isFixed && ((text: string) => put({ [v]: text || kept || '' }))
-    const shown = kept === value ? '' : value
+    const put = (row: Pair) => onChange?.(rows.with(i, row))
+    const named = onChange && kept === undefined ? (text: string) => put({ [k]: text, [v]: value }) : undefined
+    const valued = onChange && ((text: string) => put({ [k]: name, [v]: text || kept || '' }))
+    const field = { ...secret, rows: lines, value: kept === value ? '' : value, onChange: valued }
     return (
       <div class="pair">
-        <Field isBare label={`Name of ${noun} ${i + 1}`} value={name} onChange={named} />
-        <Field
-          isBare
-          label={`Value of ${name || noun}`}
-          {...secret}
-          rows={lines}
-          value={shown}
-          onChange={valued || undefined}
-        />
+        <Field label={`Name of ${noun} ${i + 1}`} value={name} onChange={named} />
+        <Field label={`Value of ${name || noun}`} {...field} />
         {onChange && <Cross name={name || noun} onClick={() => onChange(rows.toSpliced(i, 1))} />}
       </div>
     )
   }
   return (
     <fieldset>
-      <legend>{title}</legend>
+      <legend>{titled(noun)}s</legend>
       {rows.map(rowOf)}
-      {onChange && !isFixed && (
-        <Button label={`Add a ${noun}`} onClick={() => onChange([...rows, { [k]: '', [v]: '' }])} />
-      )}
+      {onChange && <Button label={`Add a ${noun}`} onClick={() => onChange([...rows, { [k]: '', [v]: '' }])} />}
     </fieldset>
   )
 }
 
 const AROUND = 300
 
-/** Two texts with their differences marked. Long equal parts are collapsed, differences are always shown. */
-export function Runs({ runs }: { runs: Run[] }) {
-  const [open, setOpen] = useState<number[]>([])
-  return runs.map(({ as: Tag, text }, i) => {
-    if (Tag !== 'span' || open.includes(i) || text.length < 3 * AROUND) return <Tag>{visible(text)}</Tag>
-    const [start, end] = [i === 0 ? '' : text.slice(0, AROUND), i === runs.length - 1 ? '' : text.slice(-AROUND)]
-    const count = (text.length - start.length - end.length).toLocaleString('en')
-    return [
-      visible(start),
-      <Button class="fold" label={`${count} characters that are the same`} onClick={() => setOpen([...open, i])} />,
-      visible(end),
-    ]
-  })
+/** A run of a difference. Of long equal parts only the ends are shown; the rest is folded. */
+function Part({ as: Tag, text, isFirst, isLast }: Run & { isFirst: boolean; isLast: boolean }) {
+  if (Tag !== 'span' || text.length < 3 * AROUND) return <Tag>{visible(text)}</Tag>
+  const [start, end] = [isFirst ? 0 : AROUND, text.length - (isLast ? 0 : AROUND)]
+  return (
+    <>
+      {visible(text.slice(0, start))}
+      <details>
+        <summary>{(end - start).toLocaleString('en')} characters that are the same</summary>
+        {visible(text.slice(start, end))}
+      </details>
+      {visible(text.slice(end))}
+    </>
+  )
 }
 
 export function Differences({ list }: { list: Difference[] }) {
@@ -257,7 +217,9 @@ export function Differences({ list }: { list: Difference[] }) {
     <section key={title} class="difference">
       <h2>{visible(title)}</h2>
       <pre dir="auto">
-        <Runs runs={runs} />
+        {runs.map((run, i) => (
+          <Part {...run} isFirst={i === 0} isLast={i === runs.length - 1} />
+        ))}
       </pre>
     </section>
   ))
@@ -277,14 +239,10 @@ export const Dialog = ({ title, ...rest }: { title: string; onClose: () => void;
 export function Review(props: {
   title: string
   label: string
-  /** Reads the stored state, and the state that the request would store. */
   look(signal: AbortSignal): Promise<{ before: object; after: object; warnings: string[] }>
   send(): Promise<unknown>
-  /** Called if another user changed the record meanwhile, and the user has edits to keep. */
   onStale?(): void
   onClose(): void
-  /** The effect on others, shown above the difference. */
-  effect?: ComponentChildren
   children?: ComponentChildren
 }) {
   const looked = useLoad(props.look)
@@ -292,19 +250,19 @@ export function Review(props: {
   const { data } = looked
   const problem = sent.problem ?? looked.problem
   const isStale = problem instanceof Refusal && problem.status === 412
+  const again = () => {
+    sent.forget()
+    const next = isStale ? (props.onStale ?? looked.again) : sent.problem ? sent.act : looked.again
+    next()
+  }
   return (
     <Dialog title={props.title} onClose={props.onClose}>
       {!data && !problem && <Note text="Loading." />}
       <Lines class="warnings" lines={data?.warnings ?? []} />
-      {props.effect}
-      {data && <Differences list={differencesOf(data.before, data.after)} />}
       {props.children}
-      <Problem
-        keeps={props.onStale !== undefined}
-        problem={problem}
-        again={isStale ? sent.instead(props.onStale ?? looked.again) : sent.problem ? sent.act : looked.again}
-      />
-      <form method="dialog" class="bar end">
+      {data && <Differences list={differencesOf(data.before, data.after)} />}
+      <Problem {...{ problem, again }} />
+      <form method="dialog" class="bar">
         <Button label="Close" />
         <Button class="main" label={props.label} disabled={!data || sent.isBusy || isStale} onClick={sent.act} />
       </form>
@@ -322,18 +280,16 @@ export function useUnsaved(what: string, is: boolean) {
 
 interface ViewProps {
   title: string
-  tags?: string[] | undefined
+  tags?: string[]
   state?: string | undefined
-  loaded: Loaded<unknown>
+  loaded?: Loaded<unknown>
   children?: ComponentChildren
 }
 
 /** A view. Its title is focused when it opens, so that screen readers announce it. */
 export function View({ title, tags = [], state, loaded, children }: ViewProps) {
   const heading = useRef<HTMLHeadingElement>(null)
-  useEffect(() => {
-    document.title = `${visible(title)} - Agents and tools`
-  }, [title])
+  document.title = `${visible(title)} - Agents and tools`
   useEffect(() => {
     heading.current?.focus({ preventScroll: true })
     scrollTo(0, 0)
@@ -344,7 +300,7 @@ export function View({ title, tags = [], state, loaded, children }: ViewProps) {
         {visible(title)} <Tags names={tags} />
       </h1>
       <p class="note" role="status" id="state">
-        {!loaded.data && !loaded.problem ? 'Loading.' : visible(state)}
+        {loaded && !loaded.data && !loaded.problem ? 'Loading.' : visible(state)}
       </p>
       <Problem {...loaded} />
       {children}

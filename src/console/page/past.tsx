@@ -1,93 +1,72 @@
-import { useEffect, useState } from 'preact/hooks'
-import { Button, Differences, Lines, Problem, Review, useAction, useLists, useLoad, View } from './parts.js'
-import { type Answer, ask, KINDS, leaveTo, newKey, unless, type View as Views } from './service.js'
+import { useRef, useState } from 'preact/hooks'
+import { Button, Differences, Lines, Problem, Review, useAction, useLists, useLoad, useSearch, View } from './parts.js'
+import { type Answer, ask, type Change, KINDS, type Kind, leaveTo, newKey, type Row, unless } from './service.js'
 import { counted, dated, differencesOf, titled, visible } from './texts.js'
-
-/** A change, from a record's history or from the feed of all changes. */
-interface Change {
-  version: number
-  at: string
-  action: string
-  actor?: { email?: string; command?: string }
-  fields?: string[]
-  /** Null if the contents are no longer kept. */
-  changes?: object[] | null
-}
 
 type FeedChange = Change & { kind: keyof typeof VIEWS; id: number }
 export const VIEWS = { persona: 'agents', tool: 'tools', proposal: 'proposals' } as const
 
-export const readHistory = (view: Views, id: number, signal?: AbortSignal, page = ''): Promise<Answer<Change[]>> =>
+export const readHistory = (view: Kind, id: number, signal?: AbortSignal, page = ''): Promise<Answer<Change[]>> =>
   ask('GET', `${KINDS[view].path}/${id}/history${page}`, { signal })
 
 export const authorOf = ({ actor }: Change) => actor?.email ?? (actor ? `the operator (${actor.command})` : 'somebody')
+const isUpdate = ({ action, fields }: Change) => fields && !['created', 'deleted', 'gone'].includes(action)
+const whatOf = (change: Change) => (isUpdate(change) && change.fields?.map(titled).join(', ')) || titled(change.action)
 
 interface HappenedProps {
-  view: Views | 'proposals'
+  view: Kind | 'proposals'
   id: number
   change: Change
-  /** The record's name, if several records are listed. */
-  name?: string
-  /** The author and time. */
-  note: string
-  isCompared?: boolean
+  name: string
+  /** True if the list has the changes of several records, by day and person. */
+  isNamed?: boolean
   restores: boolean
 }
 
-/** A change. It expands to its difference, if that is kept, and can be reverted. */
-function Happened({ view, id, change, name, note, isCompared = true, restores }: HappenedProps) {
+/** A change. It expands to its difference, and can be reverted. */
+function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) {
   const [isOpen, setOpen] = useState(false)
   const [isRestoring, setRestoring] = useState(false)
-  const { version, action, fields, changes } = change
-  const isChange = fields !== undefined && !['created', 'deleted', 'gone'].includes(action)
-  const what = isChange ? fields.map(titled).join(', ') : action
-  const said = (
-    <>
-      <strong>{visible(name ? `${name}: ${what}` : titled(what))}</strong>
-      <span class="note">{visible(`Version ${version}, ${isChange ? `${action} ` : ''}${note}`)}</span>
-    </>
-  )
+  const { version, action, fields } = change
   const before = version - 1
-  const more = (
-    <p class="links">
-      {name && action !== 'gone' && <a href={`#/${view}/${id}`}>Open</a>}
-      {changes === null && 'Its contents are no longer kept.'}
-      {restores && fields && before > 0 && (
-        <Button class="link" label={`Restore version ${before}`} onClick={() => setRestoring(true)} />
-      )}
-      {isRestoring && view !== 'proposals' && (
-        <Restore {...{ view, id, version: before }} onClose={() => setRestoring(false)} />
-      )}
-    </p>
-  )
-  if (!isChange || !isCompared || changes === null || view === 'proposals')
-    return (
-      <div class="change">
-        {said} {more}
-      </div>
-    )
+  const time = new Date(change.at).toLocaleTimeString(undefined, { timeStyle: 'short' })
+  const note = isNamed ? time : `by ${authorOf(change)}, ${dated(change.at)}`
+  const isCompared = view !== 'proposals' && isUpdate(change)
+  const [Box, Head] = isCompared ? (['details', 'summary'] as const) : (['div', 'p'] as const)
   return (
-    <details class="change" onToggle={event => setOpen(event.currentTarget.open)}>
-      <summary>{said}</summary>
-      {isOpen && <Between {...{ view, id, version }} />}
-      {more}
-    </details>
+    <div class="change">
+      {isNamed && <a href={`#/${view}/${id}`}>{visible(name)}</a>}
+      <Box onToggle={() => setOpen(!isOpen)}>
+        <Head>
+          <strong>{visible(whatOf(change))}</strong>
+          <span class="note">{visible(`Version ${version}, ${isCompared ? `${action} ` : ''}${note}`)}</span>
+        </Head>
+        {isOpen && isCompared && <Between {...{ view, id, version }} />}
+        {restores && fields && before > 0 && (
+          <Button class="link" label={`Restore version ${before}`} onClick={() => setRestoring(true)} />
+        )}
+        {isRestoring && view !== 'proposals' && (
+          <Restore {...{ view, id, name, version: before }} onClose={() => setRestoring(false)} />
+        )}
+      </Box>
+    </div>
   )
 }
 
-type VersionProps = { view: Views; id: number; version: number }
+const UNREAD = 'Its contents cannot be read: it is deleted, or they are no longer kept'
+type VersionProps = { view: Kind; id: number; version: number }
 
 /** The changes of a version from the previous one. */
 function Between({ view, id, version }: VersionProps) {
   const loaded = useLoad(signal => {
     const read = (at: number) =>
       ask<object>('GET', `${KINDS[view].path}/${id}?version=${at}`, { signal, isExact: true })
-    return Promise.all([unless(read(version - 1), 404), read(version)])
+    return Promise.all([version - 1, version].map(at => unless(read(at), 404)))
   })
   const [before, after] = loaded.data ?? []
   return (
     <>
-      <Problem {...loaded} />
+      <Problem {...loaded} problem={loaded.problem ?? (loaded.data && !after && UNREAD)} />
       {after && <Differences list={differencesOf(before?.data ?? {}, after.data)} />}
       <Lines lines={after?.warnings ?? []} />
     </>
@@ -95,52 +74,43 @@ function Between({ view, id, version }: VersionProps) {
 }
 
 /** Shows the effect of restoring a version, and restores it. */
-function Restore({ view, id, version, onClose }: VersionProps & { onClose(): void }) {
-  const [key, setKey] = useState(newKey)
-  const [tag, setTag] = useState('')
-  const [name, setName] = useState('')
-  const { path, noun, root } = KINDS[view]
-  const restore = (query: string, tag: string | undefined, options: object) =>
-    ask<{ name: string }>('POST', `${root}/${id}/restore${query}`, {
-      ...{ body: { version }, isExact: true, ...options },
-      headers: { ...(tag && { 'if-match': tag }), 'idempotency-key': key },
-    })
+function Restore({ view, id, version, name, onClose }: VersionProps & { name: string; onClose(): void }) {
+  const { path, root } = KINDS[view]
+  const seen = useRef({})
+  const restore = (query: string, options: object) =>
+    ask<object>('POST', `${root}/${id}/restore${query}`, { body: { version }, isExact: true, ...options })
   const look = async (signal: AbortSignal) => {
-    const now = await unless(ask<{ name: string }>('GET', `${path}/${id}`, { signal, isExact: true }), 404) // 404 for a deleted agent
-    const { data: after, warnings, etag } = await restore('?dry_run=true', now?.etag, { signal })
-    setTag(now?.etag ?? etag)
-    setKey(newKey) // another precondition is another request
-    setName((now?.data ?? after).name)
+    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal, isExact: true }), 404) // 404 for a deleted agent
+    const tagged = now && { 'if-match': now.etag }
+    const { data: after, warnings, etag } = await restore('?dry_run=true', { headers: tagged, signal })
+    seen.current = { 'if-match': now?.etag ?? etag, 'idempotency-key': newKey() }
     const before = Object.fromEntries(Object.entries(now?.data ?? {}).filter(([name]) => Object.hasOwn(after, name)))
     return { before, after, warnings }
   }
   const send = async () => {
-    await restore('', tag, {})
-    leaveTo(`#/${view}/${id}`)
+    await restore('', { headers: seen.current })
+    leaveTo(`#/${view}/${id}`, 'Restored.')
   }
   const label = `Restore version ${version}`
-  return <Review title={`${label} of ${name || `${noun.toLowerCase()} ${id}`}?`} {...{ label, look, send, onClose }} />
+  return <Review title={`${label} of ${name}?`} {...{ label, look, send, onClose }} />
 }
 
-type HistoryProps = { view: Views; id: number; isDeleted: boolean; first: Answer<Change[]>; restores: boolean }
+type HistoryProps = { view: Kind; id: number; name: string; first: Answer<Change[]>; restores: boolean }
 
 /** The changes of a record with author, time and fields, newest first. */
-export function History({ view, id, isDeleted, first, restores }: HistoryProps) {
+export function History({ first, ...props }: HistoryProps) {
   const [pages, setPages] = useState([first])
-  useEffect(() => setPages([first]), [first])
   const last = pages.at(-1) ?? first
-  const older = useAction(async () => setPages([...pages, await readHistory(view, id, undefined, last.next)]))
+  const older = useAction(async () =>
+    setPages([...pages, await readHistory(props.view, props.id, undefined, last.next)]),
+  )
   return (
     <section>
       <h2>Changes</h2>
       {pages
         .flatMap(({ data }) => data)
         .map(change => (
-          <Happened
-            key={change.version}
-            {...{ view, id, change, restores, isCompared: !isDeleted }}
-            note={`by ${authorOf(change)}, ${dated(change.at)}`}
-          />
+          <Happened {...{ change, ...props }} />
         ))}
       <Lines lines={last.warnings.filter(text => !text.includes('Link names'))} />
       <Problem problem={older.problem} again={older.act} />
@@ -154,7 +124,13 @@ const [ROWS, ROWS_MAX] = [1_000, 20_000]
 /** All changes including deletions, newest first, grouped by day and person. */
 export function Changes({ writes }: { writes: boolean }) {
   const [rows, setRows] = useState(ROWS)
-  const lists = useLists(true, ['persona'], ['tool'], ['persona', { deleted: 'true' }]).data ?? []
+  const { isFound, field } = useSearch('Name, person, field')
+  const [agents = [], tools = [], deleted = []] = useLists(
+    true,
+    ['persona'],
+    ['tool'],
+    ['persona', { deleted: 'true' }],
+  )
   const loaded = useLoad(async signal => {
     const changes: FeedChange[] = []
     for (let [after, before] = [`-${rows}`, '']; after !== before; ) {
@@ -166,26 +142,27 @@ export function Changes({ writes }: { writes: boolean }) {
     }
     return changes.reverse()
   }, rows)
-  const named = lists.flatMap((list, i) =>
-    list.map(({ id, name }) => [`${i === 1 ? 'tool' : 'persona'} ${id}`, name] as const),
-  )
-  const names = new Map<string, string>(named)
+  const namesOf = (kind: string, list: Row[]) => list.map(({ id, name }) => [`${kind} ${id}`, name] as const)
+  const names = new Map([...namesOf('persona', [...deleted, ...agents]), ...namesOf('tool', tools)])
+  const nameOf = ({ kind, id }: FeedChange) =>
+    names.get(`${kind} ${id}`) ?? `${kind === 'persona' ? 'Agent' : titled(kind)} ${id}`
   const dayOf = (change: Change) =>
     `${new Date(change.at).toLocaleDateString(undefined, { dateStyle: 'full' })}, ${authorOf(change)}`
-  const state = `${counted(loaded.data?.length ?? 0, 'change')} among the newest ${rows.toLocaleString('en')} of everybody.`
-  const shown = ({ kind, id, at, action, ...change }: FeedChange): HappenedProps & { key: string } => ({
-    key: `${kind} ${id} ${change.version}`,
-    ...{ view: VIEWS[kind], id, change: { ...change, at, action }, restores: writes && kind !== 'proposal' },
-    name: names.get(`${kind} ${id}`) ?? `${kind === 'persona' ? 'Agent' : titled(kind)} ${id}`,
-    note: new Date(at).toLocaleTimeString(undefined, { timeStyle: 'short' }),
-  })
+  const found = (loaded.data ?? []).filter(one => isFound(`${nameOf(one)} ${whatOf(one)} ${dayOf(one)}`))
+  const state = `${counted(found.length, 'change')} among the newest ${rows.toLocaleString('en')} of everybody.`
   return (
     <View title="Changes" loaded={loaded} state={state}>
-      {[...Map.groupBy(loaded.data ?? [], dayOf)].map(([title, list]) => (
+      <search class="bar">{field}</search>
+      {[...Map.groupBy(found, dayOf)].map(([title, list]) => (
         <section class="card" key={title}>
           <h2>{visible(title)}</h2>
           {list.map(change => (
-            <Happened {...shown(change)} />
+            <Happened
+              isNamed
+              key={`${change.kind} ${change.id} ${change.version}`}
+              {...{ view: VIEWS[change.kind], id: change.id, change, name: nameOf(change) }}
+              restores={writes && change.kind !== 'proposal'}
+            />
           ))}
         </section>
       ))}

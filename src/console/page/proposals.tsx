@@ -1,63 +1,10 @@
 import { useState } from 'preact/hooks'
-import { Agents, type ImpactReport } from './functions.js'
-import { Rows } from './list.js'
-import {
-  Button,
-  Check,
-  Differences,
-  Field,
-  Lines,
-  Note,
-  Problem,
-  useAction,
-  useLoad,
-  useUnsaved,
-  View,
-} from './parts.js'
+import { subjectOf, tagsOf } from './list.js'
+import { Button, Differences, Field, Lines, Note, Problem, useAction, useLoad, useUnsaved, View } from './parts.js'
 import { authorOf, readHistory, VIEWS } from './past.js'
-import { ask, KINDS, type Person, type Rights, readAll, unless } from './service.js'
-import { counted, dated, differencesOf, titled, visible } from './texts.js'
-
-interface Proposal {
-  id: number
-  kind: 'persona' | 'tool'
-  state: 'open' | 'approved' | 'rejected' | 'withdrawn' | 'closed'
-  author: Person
-  message: string
-  record: { id: number; name: string | null }
-  base_version: number
-  fields: string[]
-  conflicts: string[] | null
-  created_at: string
-  closed_at: string | null
-  closed_by: { email: string } | null
-  reason: string | null
-  changes: { field: string; from: unknown; to: unknown }[]
-  impact: ImpactReport | null
-}
-
-const conflictTags = ({ conflicts }: Proposal) => (conflicts?.length ? ['conflict'] : [])
-const nameOf = ({ kind, record }: Proposal) => record.name ?? `${kind === 'tool' ? 'tool' : 'agent'} ${record.id}`
-
-/** The caller's own proposals and those that they may decide. */
-export function Proposals() {
-  const [isAll, setAll] = useState(false)
-  const query = isAll ? {} : { state: 'open' }
-  const loaded = useLoad(signal => readAll<Proposal>(['proposals', query], signal), isAll)
-  const rows = loaded.data?.toReversed().map(row => ({
-    id: row.id,
-    name: `${nameOf(row)}: ${row.fields.map(titled).join(', ')}`,
-    tags: [row.state, ...conflictTags(row)],
-    cells: [row.message, row.author.email, dated(row.created_at)],
-  }))
-  const none = 'Who sees an agent or a tool can propose a change of it. Somebody else approves it here.'
-  return (
-    <View title="Proposals" loaded={loaded} state={rows && counted(rows.length, isAll ? 'proposal' : 'open proposal')}>
-      <Check label="Decided ones too" checked={isAll} onChange={setAll} />
-      <Rows view="proposals" heads={['Message', 'Author', 'Since']} {...{ rows, none }} />
-    </View>
-  )
-}
+import { ask, KINDS, leaveTo, type Proposal, type Rights, unless } from './service.js'
+import { dated, differencesOf, titled, visible } from './texts.js'
+import { Agents } from './tool.js'
 
 /** A proposal: its difference from the stored state, the affected agents, and the buttons to decide. */
 export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
@@ -72,9 +19,12 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   const { data, etag = '', since = [] } = loaded.data ?? {}
   const decision = useAction(async (verb: string, options: object) => {
     await ask('POST', `proposals/${id}/${verb.toLowerCase()}`, options)
-    setReason('')
-    loaded.again()
+    leaveTo(location.hash)
   })
+  const again = () => {
+    decision.forget()
+    loaded.again()
+  }
   const button = (label: string, options = {}, is = true) => {
     const shared = { label, class: label === 'Approve' ? 'main' : '', onClick: () => decision.act(label, options) }
     return <Button disabled={decision.isBusy || !is} {...shared} />
@@ -87,12 +37,12 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   const ended = closed_at && `${state} by ${closed_by?.email ?? 'the operator'}, ${dated(closed_at)}`
   return (
     <View
-      title={`Change of ${nameOf(data)}`}
-      tags={[state, ...conflictTags(data)]}
+      title={`Change of ${subjectOf(data)}`}
+      tags={tagsOf(data)}
       state={`Proposed by ${author.email}, ${dated(data.created_at)}${ended ? `; ${ended}` : ''}.`}
       loaded={loaded}
     >
-      {message && <blockquote class="text">{visible(message)}</blockquote>}
+      {message && <blockquote>{visible(message)}</blockquote>}
       {data.reason && <p>Reason: {visible(data.reason)}</p>}
       <a href={`#/${view}/${record.id}`}>See the {KINDS[view].noun.toLowerCase()} as it is</a>
       {isOpen && conflicts !== null && conflicts.length > 0 && (
@@ -103,10 +53,10 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       />
       {isOpen && <Differences list={differencesOf(side('from'), side('to'))} />}
       {isOpen && impact && <Agents impact={impact} />}
-      <Problem problem={decision.problem} again={decision.instead(loaded.again)} />
+      <Problem problem={decision.problem} again={again} />
       {isOpen && isMine && rights.proposes && button('Withdraw')}
       {isOpen && !isMine && rights.writes && (
-        <div class="savebar">
+        <div class="bar savebar">
           <Field label="Reason, to reject it" value={reason} onChange={setReason} />
           {button('Reject', { body: { reason } }, reason.trim() !== '')}
           {button('Approve', { headers: { 'if-match': etag } }, conflicts?.length === 0)}

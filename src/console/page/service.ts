@@ -17,16 +17,18 @@ export interface Rights {
   proposes: boolean
   /** True if the token can see the content of tools. */
   manages: boolean
-  /** True if the token can check definitions and create tools. */
-  makesTools: boolean
+  /** Whether the token can create records of a kind. */
+  makes: Record<Kind, boolean>
 }
 
 export function rightsOf(me: Me): Rights {
-  const { scopes, tool_ids } = me.token
+  const { scopes, tool_ids, persona_ids } = me.token
   const has = (...names: string[]) => scopes?.some(scope => names.includes(scope)) ?? false
   const writes = !has('read', 'runtime', 'propose')
   const manages = me.permission !== 'basic' || me.managed_groups.length > 0
-  return { me, writes, proposes: !has('read', 'runtime'), manages, makesTools: writes && tool_ids === null && manages }
+  const isFree = writes && tool_ids === null && persona_ids === null
+  const makes = { agents: isFree, tools: isFree && manages }
+  return { me, writes, proposes: !has('read', 'runtime'), manages, makes }
 }
 
 export interface Fault {
@@ -36,14 +38,14 @@ export interface Fault {
 }
 
 /** Why a request failed: no connection, an answer of a proxy, a busy service, an invalid token, or any other refusal. */
-type Kind = 'lost' | 'front' | 'busy' | 'ended' | 'refused'
+type Reason = 'lost' | 'front' | 'busy' | 'ended' | 'refused'
 
 interface Body {
   detail?: string | Fault[]
   changed?: { field: string; by: string; at: string }[] | null
 }
 
-const SENTENCES: Record<Kind, string> = {
+const SENTENCES: Record<Reason, string> = {
   lost: 'No connection to the service',
   front: 'A server in front of the service answered. The service did not',
   busy: 'The service is busy, or it is being restarted',
@@ -54,12 +56,12 @@ const SENTENCES: Record<Kind, string> = {
 /** An answer without success. `status` is 0 if there was no answer. */
 export class Refusal extends Error {
   constructor(
-    readonly kind: Kind,
+    readonly reason: Reason,
     readonly status: number,
     readonly body: Body = {},
     readonly retryS = 0,
   ) {
-    super(typeof body.detail === 'string' ? body.detail : SENTENCES[kind])
+    super(typeof body.detail === 'string' ? body.detail : SENTENCES[reason])
   }
 
   get faults(): Fault[] {
@@ -67,12 +69,15 @@ export class Refusal extends Error {
   }
 
   get isAway(): boolean {
-    return this.kind === 'lost' || this.kind === 'front' || this.kind === 'busy'
+    return this.reason === 'lost' || this.reason === 'front' || this.reason === 'busy'
   }
 }
 
 /** True if the service is unavailable for the moment. */
 export const isAway = (problem: unknown): problem is Refusal => problem instanceof Refusal && problem.isAway
+
+/** The events that are sent to the window: a token is not valid any more, a sign-in, and a view that must be loaded again. */
+export const EVENTS = { ended: 'session-ended', signedIn: 'signed-in', stored: 'stored' }
 
 export interface Answer<T> {
   data: T
@@ -124,10 +129,11 @@ export async function ask<T>(method: string, path: string, options: Options = {}
   const isJson = /^application\/json/.test(answer.headers.get('content-type') ?? '')
   if (!isOurs || (received !== '' && !isJson)) throw new Refusal('front', status)
   const data = received === '' ? {} : JSON.parse(received, options.isExact ? exact : undefined)
+  if (status === 401) dispatchEvent(new Event(EVENTS.ended))
   if (!answer.ok) {
     if (data.detail === undefined) throw new Refusal('front', status)
-    const kind = status === 401 ? 'ended' : status === 503 || status === 429 ? 'busy' : 'refused'
-    throw new Refusal(kind, status, data, Number(answer.headers.get('retry-after')))
+    const reason = status === 401 ? 'ended' : status === 503 || status === 429 ? 'busy' : 'refused'
+    throw new Refusal(reason, status, data, Number(answer.headers.get('retry-after')))
   }
   const etag = answer.headers.get('etag') ?? ''
   return {
@@ -140,7 +146,8 @@ export async function ask<T>(method: string, path: string, options: Options = {}
 /** The answer, or undefined if the service refuses with one of these statuses. */
 export function unless<T>(answer: Promise<Answer<T>>, ...statuses: number[]): Promise<Answer<T> | undefined> {
   return answer.catch(refusal => {
-    if (refusal instanceof Refusal && refusal.kind === 'refused' && statuses.includes(refusal.status)) return undefined
+    if (refusal instanceof Refusal && refusal.reason === 'refused' && statuses.includes(refusal.status))
+      return undefined
     throw refusal
   })
 }
@@ -148,10 +155,10 @@ export function unless<T>(answer: Promise<Answer<T>>, ...statuses: number[]): Pr
 /** An `Idempotency-Key` for one change, so that a retry after a lost answer stores nothing twice. */
 export const newKey = () => `"${[...crypto.getRandomValues(new Uint8Array(12))].join('-')}"`
 
-export type View = 'agents' | 'tools'
+export type Kind = 'agents' | 'tools'
 export const KINDS = {
-  agents: { path: 'persona', noun: 'Agent', root: 'persona' },
-  tools: { path: 'tool', noun: 'Tool', root: 'admin/tool/custom' },
+  agents: { path: 'persona', noun: 'Agent', root: 'persona', update: 'PATCH' },
+  tools: { path: 'tool', noun: 'Tool', root: 'admin/tool/custom', update: 'PUT' },
 } as const
 
 export interface Person {
@@ -172,6 +179,41 @@ export interface Row {
   enabled?: boolean
   in_code_tool_id?: string | null
   mcp_server_id?: number | null
+}
+
+/** What every new record begins with. */
+export const BLANK = { id: 0, name: '', description: '', owner: null }
+
+/** A change, from a record's history or from the feed of all changes. */
+export interface Change {
+  version: number
+  at: string
+  action: string
+  actor?: { email?: string; command?: string }
+  fields?: string[]
+}
+
+export interface ImpactReport {
+  changes: { operation: string; msg: string }[]
+  agents: { ids: number[]; others: number }
+}
+
+export interface Proposal {
+  id: number
+  kind: 'persona' | 'tool'
+  state: 'open' | 'approved' | 'rejected' | 'withdrawn' | 'closed'
+  author: Person
+  message: string
+  record: { id: number; name: string | null }
+  base_version: number
+  fields: string[]
+  conflicts: string[] | null
+  created_at: string
+  closed_at: string | null
+  closed_by: { email: string } | null
+  reason: string | null
+  changes: { field: string; from: unknown; to: unknown }[]
+  impact: ImpactReport | null
 }
 
 const [ROWS, ROWS_MAX] = [100, 5_000]
@@ -197,11 +239,13 @@ export async function readAll<T = Row>(
 export const unsaved = new Set<string>()
 addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
 
-/** The event that is sent to the window when a view must be reloaded. */
-export const STORED = 'stored'
-/** Opens the view of a stored record. Nothing counts as unsaved any more. */
-export function leaveTo(address: string) {
+/** What was stored last, for the view that shows the result. */
+export const outcome = { address: '', text: '' }
+
+/** Opens a view after a change. Nothing counts as unsaved any more. */
+export function leaveTo(address: string, text = '') {
   unsaved.clear()
   location.assign(address)
-  dispatchEvent(new Event(STORED))
+  Object.assign(outcome, { address, text })
+  dispatchEvent(new Event(EVENTS.stored))
 }

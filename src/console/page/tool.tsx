@@ -1,116 +1,319 @@
+import { linter, previousDiagnostic } from '@codemirror/lint'
+import { StateEffect, type Text } from '@codemirror/state'
+import { EditorView, keymap, type ViewUpdate } from '@codemirror/view'
 import { useMemo, useRef, useState } from 'preact/hooks'
-import { type Checked, Definition } from './definition.js'
-import { Agents } from './functions.js'
-import { Button, Check, Field, Note, type Pair, Pairs, Problem, Review, useAction } from './parts.js'
-import { bodyText, Frame, useRecord } from './record.js'
-import { ask, leaveTo, newKey, parsed, type Rights, type Row } from './service.js'
+import { Editor } from './editor.js'
+import { Button, Check, Chips, Field, Lines, Note, type Pair, Pairs, Problem, Review, useLists } from './parts.js'
+import type { Edit, Place, Read } from './reader.js'
+import { Frame, useRecord } from './record.js'
+import { ask, BLANK, type Fault, type ImpactReport, isAway, parsed, Refusal, type Rights, type Row } from './service.js'
+import { counted, outline, readText, visible } from './texts.js'
+import { inWorker } from './worker.js'
+
+const [CHECK_AFTER_MS, AGAIN_AFTER_MS] = [300, 3_000]
+const [SHOWN, FILE_BYTES_MAX] = [100, 2 ** 24]
+const again = StateEffect.define<null>()
 
 interface ToolRecord extends Row {
   definition: object | null
   custom_headers: Pair[] | null
   passthrough_auth: boolean
-  oauth_config_name: string | null
+  oauth_config_name?: string | null
 }
 
-const NEW: ToolRecord = {
-  ...{ id: 0, name: '', description: '', owner: null, definition: null, custom_headers: [] },
-  ...{ passthrough_auth: false, oauth_config_name: null },
-}
+const FRESH: ToolRecord = { ...BLANK, definition: null, custom_headers: [], passthrough_auth: false }
 
-/** Creates a tool and opens its view. */
-function useCreation(fields: object, definition: string | null) {
-  const text = bodyText(fields as Record<string, unknown>, definition)
-  const key = useMemo(newKey, [text])
-  const send = async () => {
-    const headers = { 'idempotency-key': key }
-    const { data } = await ask<{ id: number }>('POST', 'admin/tool/custom', { text, headers })
-    leaveTo(`#/tools/${data.id}`)
-  }
-  return { send, ...useAction(send) }
-}
-
-/** A tool: its fields, headers, definition and functions, and the agents that use it. Without an id, it is a new one. */
+/** A tool: its fields, headers, definition and functions, and the agents that use it. */
 export function Tool({ id, rights }: { id: number; rights: Rights }) {
-  const [checked, setChecked] = useState<Checked | null>(null)
+  const [checked, setFound] = useState<Found | null>(null)
   const typedText = useRef<() => string>() // keeps the typed text while a change of another user is loaded
-  const reset = () => Object.assign(typedText, { current: undefined })
-  const of = useRecord<ToolRecord>({ view: 'tools', id, rights, fresh: NEW, reset })
-  const { record, shown, typed, changed, isEditable, mayEdit } = of
+  const of = useRecord<ToolRecord>('tools', id, rights, FRESH)
+  const { record, now, shown, typed, changed, isEditable, mayEdit, mayCreate } = of
   const stored = useMemo(() => (record?.definition ? JSON.stringify(record.definition, null, 2) : ''), [record])
-  const text = useMemo(() => typedText.current?.() ?? stored, [of.turn, stored])
+  const text = useMemo(() => typedText.current?.() ?? stored, [record])
   const isTyped = typedText.current && checked?.text !== stored
-  const definition = isTyped ? (checked?.json ?? null) : undefined
-  const made = definition === undefined ? stored : definition
-  const { name, description, passthrough_auth } = shown
+  const { description, passthrough_auth, definition } = shown
   const kept = (record?.custom_headers ?? []).map(({ value }) => value) // a mask is not a value
   const custom_headers = shown.custom_headers?.filter(({ value }) => !kept.includes(value))
-  const uncopied = record?.custom_headers?.filter(({ key }) => !custom_headers?.some(each => each.key === key)) ?? []
-  const [copyName, setCopyName] = useState<string>()
-  const copy = useCreation({ name: copyName ?? name, description, passthrough_auth, custom_headers }, made)
-  const onChange = (found: Checked | null, read?: () => string) => {
-    setChecked(found)
-    if (read) of.setDone('')
+  const name = id > 0 && shown.name === record?.name ? `${shown.name} (copy)` : shown.name
+  const onChange = (found: Found | null, read?: () => string) => {
+    setFound(found)
     typedText.current = read ?? typedText.current
   }
-  const effect = isTyped && checked?.impact && <Agents impact={checked.impact} />
   const isYaml = isTyped && !/^\s*([{[]|$)/.test(checked?.text ?? '')
-  const note = isYaml ? 'YAML is stored as JSON: comments are not kept.' : undefined
-  const disabled = !made || copy.isBusy
-  const review = () => setCopyName(name === record?.name ? `${name} (copy)` : name)
-  const label = id ? 'Save as a new tool' : 'Create the tool'
-  const other = [
-    copyName === undefined && <Problem problem={copy.problem} />,
-    rights.makesTools && <Button {...{ label, disabled, class: id ? '' : 'main', onClick: id ? review : copy.act }} />,
-  ]
-  const look = async () => ({
-    before: { ...record },
-    after: { ...record, description, passthrough_auth, definition: made && parsed(made) },
-    warnings: [
-      `This makes a second tool with your changes. ${record?.name} stays as it is.`,
-      ...uncopied.map(({ key }) => `The value of ${key} is not copied: set it at the new tool.`),
-    ],
-  })
+  const top = (record?.definition || !id) && (
+    <Definition
+      key={now?.etag}
+      {...{ text, toolId: id || undefined, isChecked: isEditable, onChange: isEditable ? onChange : undefined }}
+    />
+  )
   return (
-    <Frame {...{ of, body: changed, definition, other, effect, note }} isSecret={(custom_headers?.length ?? 0) > 0}>
-      <div class="two">
-        <div>
-          <Field label="Name" value={name} onChange={typed('name')} />
-          <Field label="Description" rows={3} value={description} onChange={typed('description')} />
-          <Check
-            label="Sends the sign-in of its user along"
-            checked={passthrough_auth}
-            onChange={typed('passthrough_auth')}
-          />
-        </div>
-        {record?.custom_headers && (
-          <Pairs
-            title="Headers"
-            noun="header"
-            members={['key', 'value']}
-            stored={record.custom_headers}
-            rows={shown.custom_headers ?? []}
-            isFixed={!mayEdit && !rights.makesTools}
-            onChange={typed('custom_headers')}
-          />
-        )}
-        {record?.oauth_config_name && <Note text={`OAuth: ${record.oauth_config_name}`} />}
-      </div>
-      {(record?.definition || !id) && (
-        <Definition
-          key={of.turn}
-          {...{ text, toolId: id || undefined, isChecked: isEditable, onChange: isEditable ? onChange : undefined }}
+    <Frame
+      {...{ of, top, body: changed, definition: isTyped ? (checked?.json ?? null) : undefined }}
+      created={{ name, description, passthrough_auth, custom_headers, definition }}
+      effect={isTyped && checked?.report.impact && <Agents impact={checked.report.impact} />}
+      isSecret={(custom_headers?.length ?? 0) > 0}
+      note={isYaml ? 'YAML is stored as JSON: comments are not kept.' : ''}
+    >
+      <Field label="Name" value={shown.name} onChange={typed('name')} />
+      <Field label="Description" rows={3} value={description} onChange={typed('description')} />
+      <Check label="Sends its user's sign-in along" checked={passthrough_auth} onChange={typed('passthrough_auth')} />
+      {record?.custom_headers && (
+        <Pairs
+          noun="header"
+          members={['key', 'value']}
+          stored={record.custom_headers}
+          rows={shown.custom_headers ?? []}
+          onChange={mayEdit || mayCreate ? typed('custom_headers') : undefined}
         />
       )}
-      {copyName !== undefined && (
-        <Review
-          title="Save as a new tool?"
-          label="Create the tool"
-          onClose={() => setCopyName(undefined)}
-          {...{ look, send: copy.send }}
-        >
-          <Field label="Name of the new tool" value={copyName} onChange={setCopyName} />
-        </Review>
-      )}
+      {record?.oauth_config_name && <Note text={`OAuth: ${record.oauth_config_name}`} />}
     </Frame>
+  )
+}
+
+interface Report {
+  warnings?: Fault[]
+  functions?: { name: string }[]
+  completed?: { definition: object; edits: Edit[] }
+  impact?: ImpactReport
+}
+
+interface Finding extends Place {
+  severity: 'error' | 'warning'
+  message: string
+  /** The line in the text that was checked; the text may have changed since. */
+  line: number
+}
+
+/** Validates a definition with the route that programs use. */
+async function validated(query: Record<string, string>, json: string, signal?: AbortSignal) {
+  const options = { text: `{"definition":${json}}`, signal, isExact: 'complete' in query }
+  const path = `admin/tool/custom/validate?${new URLSearchParams(query)}`
+  try {
+    const { data } = await ask<Report>('POST', path, options)
+    return { report: data, faults: [] }
+  } catch (refusal) {
+    if (!(refusal instanceof Refusal && refusal.status === 422)) throw refusal
+    return { report: refusal.body as Report, faults: refusal.faults }
+  }
+}
+
+/** The result of a check. Its definition is null if it has faults. */
+interface Found {
+  text: string
+  json: string | null
+  report: Report
+  findings: Finding[]
+  problem?: unknown
+}
+
+const KINDS = { error: 'Fault', warning: 'Warning' }
+const NOTHING: Found = { text: '', json: null, report: {}, findings: [] }
+
+/** The findings for a text: faults first, each kind in the order of places. */
+async function findingsIn(doc: Text, toolId: number | undefined, signal: AbortSignal): Promise<Found> {
+  const text = doc.toString()
+  const { json, fault } = await inWorker<Read>({ text })
+  const finding = (severity: Finding['severity'], msg = '', place: Place = { from: 0, to: 0 }): Finding => {
+    const [from, to] = [Math.min(place.from, doc.length), Math.min(place.to, doc.length)]
+    return { severity, message: visible(msg), from, to, line: doc.lineAt(from).number }
+  }
+  if (json === undefined) return { ...NOTHING, text, findings: [finding('error', fault?.msg, fault)] }
+  const query = { report: 'full', view: 'functions', ...(toolId !== undefined && { tool_id: String(toolId) }) }
+  const { report, faults } = await validated(query, json, signal)
+  const all = [...faults, ...(report.warnings ?? [])]
+  const places = await inWorker<(Place | undefined)[]>({ paths: all.map(({ loc }) => loc.slice(2)) })
+  const findings = all.map(({ msg }, i) => finding(i < faults.length ? 'error' : 'warning', msg, places[i]))
+  findings.sort((a, b) => a.severity.localeCompare(b.severity) || a.from - b.from)
+  return { text, json: faults.length > 0 ? null : json, report, findings }
+}
+
+interface DefinitionProps {
+  text: string
+  /** The tool whose stored definition it is compared with. */
+  toolId?: number
+  /** False if the token does not allow definitions to be checked. */
+  isChecked: boolean
+  /** Called with a function that returns the text after each edit, and with the result of each check. */
+  onChange?: ((found: Found | null, read?: () => string) => void) | undefined
+}
+
+/** A definition in the editor, with faults and warnings at their lines, a repair, the resulting functions, and the agents that a change affects. */
+function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
+  const [{ report, findings, problem }, setFound] = useState(NOTHING)
+  const [isStale, setStale] = useState(true)
+  const [unread, setUnread] = useState<string>()
+  const [isRepairing, setRepairing] = useState(false)
+  const [view, told, isFirstShown] = [useRef<EditorView>(), useRef(onChange), useRef(true)]
+  told.current = onChange
+  const code = useMemo(() => {
+    let leaving = new AbortController()
+    const check = async (view: EditorView) => {
+      leaving.abort()
+      leaving = new AbortController()
+      const { doc } = view.state
+      const isEmpty = !isChecked || /^\s*$/.test(doc.sliceString(0, 100))
+      const look = isEmpty ? Promise.resolve(NOTHING) : findingsIn(doc, toolId, leaving.signal)
+      const found = await look.catch((problem): Found => ({ ...NOTHING, text: doc.toString(), problem }))
+      if (view.state.doc !== doc) return []
+      if (isAway(found.problem)) setTimeout(() => view.dispatch({ effects: again.of(null) }), AGAIN_AFTER_MS)
+      setFound(found)
+      setStale(false)
+      told.current?.(found)
+      const places = found.findings.map(({ from }) => from)
+      const first = EditorView.scrollIntoView(Math.min(...places), { y: 'center' })
+      if (isFirstShown.current && places.length > 0) view.dispatch({ effects: first })
+      isFirstShown.current = false
+      return found.findings
+    }
+    const needsRefresh = (update: ViewUpdate) =>
+      update.transactions.some(({ effects }) => effects.some(each => each.is(again)))
+    const back = keymap.of([{ key: 'Shift-F8', run: previousDiagnostic }])
+    return [back, linter(check, { delay: CHECK_AFTER_MS, needsRefresh })]
+  }, [])
+  const put = (insert: string) => {
+    const to = view.current?.state.doc.length ?? 0
+    view.current?.dispatch({ changes: { from: 0, to, insert }, userEvent: 'input.paste' })
+  }
+  const open = async (holder: { files: FileList | null; value?: string }) => {
+    const [file] = holder.files ?? []
+    if (file && file.size > FILE_BYTES_MAX) setUnread(`${file.name} is larger than any definition`)
+    else if (file) await readText(file).then(put, setUnread)
+    holder.value = ''
+  }
+  const drop = (event: DragEvent) => {
+    if (!event.dataTransfer?.files.length || !onChange) return
+    event.preventDefault()
+    event.stopPropagation()
+    open(event.dataTransfer)
+  }
+  const goTo = (from: number) => {
+    const anchor = Math.min(from, view.current?.state.doc.length ?? 0) // the text may have changed since
+    view.current?.dispatch({ selection: { anchor }, scrollIntoView: true })
+    view.current?.focus()
+  }
+  const typed = (read: () => string, isPasted: boolean) => {
+    onChange?.(null, read)
+    isFirstShown.current ||= isPasted
+    setStale(true)
+    setUnread(undefined)
+  }
+  const isNothing = findings.length === 0 && !report.functions
+  const faults = findings.filter(({ severity }) => severity === 'error').length
+  const counts = `${faults === SHOWN ? 'At least ' : ''}${counted(faults, 'fault')}, ${counted(findings.length - faults, 'warning')}.`
+  const hint = isChecked && !problem ? 'Paste a definition, or drop a file on the editor.' : ''
+  return (
+    <div class="columns">
+      <div>
+        <div class="bar">
+          <p role="status" id="verdict" class={!isStale && faults > 0 ? 'bad' : ''}>
+            {isStale ? 'Checking.' : isNothing ? hint : counts}
+          </p>
+          {faults > 0 && onChange && <Button label="Repair" class="main" onClick={() => setRepairing(true)} />}
+          {onChange && (
+            <label class="button">
+              Open a file <input type="file" accept=".json,.yaml,.yml" onChange={event => open(event.currentTarget)} />
+            </label>
+          )}
+        </div>
+        <Problem problem={unread ?? (!isStale && problem)} repeats={!unread} />
+        <div onDropCapture={drop}>
+          <Editor
+            label="OpenAPI definition"
+            isReadOnly={!onChange}
+            onType={typed}
+            onView={made => (view.current = made)}
+            {...{ code, text }}
+          />
+        </div>
+      </div>
+      <div class={isStale ? 'stale' : ''}>
+        {findings.length > 0 && <h2>Faults and warnings</h2>}
+        {findings.length > 1 && <Note text="F8 goes to the next one, Shift+F8 to the previous." />}
+        <ol class="findings">
+          {findings.slice(0, SHOWN).map(({ severity, message, from, line }) => (
+            <li class={severity}>
+              <Button class="link" label={`${KINDS[severity]}, line ${line}`} onClick={() => goTo(from)} />
+              {message}
+            </li>
+          ))}
+        </ol>
+        {findings.length > SHOWN && <Note text={`And ${counted(findings.length - SHOWN, 'more')}.`} />}
+        {report.impact && <Agents impact={report.impact} />}
+        {isChecked && <Functions list={report.functions ?? []} />}
+      </div>
+      {isRepairing && (
+        <Repair text={view.current?.state.doc.toString() ?? ''} onPut={put} onClose={() => setRepairing(false)} />
+      )}
+    </div>
+  )
+}
+
+/** The edits that `complete` would make, grouped by the parts of the definition. */
+function Repair({ text, onPut, onClose }: { text: string; onPut(text: string): void; onClose(): void }) {
+  const [[typed, setTyped], [server, setServer]] = [useState(''), useState('')]
+  const completed = useRef<Report['completed']>()
+  const look = async (signal: AbortSignal) => {
+    const { json, fault } = await inWorker<Read>({ text })
+    if (json === undefined) throw fault?.msg
+    const { report, faults } = await validated({ complete: 'true', ...(server && { server }) }, json, signal)
+    completed.current = report.completed
+    const definition = parsed(json)
+    const warnings = faults.map(({ msg }) => `To correct by hand: ${msg}`)
+    return { before: { definition }, after: { definition: report.completed?.definition ?? definition }, warnings }
+  }
+  const send = async () => {
+    const { edits = [], definition } = completed.current ?? {}
+    const placed = edits.map(({ loc, after }) => ({ loc: loc.slice(2), after }))
+    if (definition) onPut(await inWorker<string>({ text, definition: JSON.stringify(definition), edits: placed }))
+    onClose()
+  }
+  return (
+    <Review key={server} title="Repair" label="Put this into the editor" {...{ look, send, onClose }}>
+      <div class="bar">
+        <Field label="Server, if it names none" type="url" value={typed} onChange={setTyped} />
+        <Button label="Look again" onClick={() => setServer(typed.trim())} />
+      </div>
+    </Review>
+  )
+}
+
+/** The functions that a model gets from a definition. */
+function Functions({ list }: { list: { name: string }[] }) {
+  const some = `${counted(list.length, 'function')}${list.length > SHOWN ? `, the first ${SHOWN}:` : '.'}`
+  return (
+    <section>
+      <h2>What a model gets</h2>
+      <Note text={list.length > 0 ? some : 'Functions appear here once the definition has no faults.'} />
+      {list.slice(0, SHOWN).map(({ name, ...rest }) => (
+        <details>
+          <summary>{visible(name)}</summary>
+          <pre>{visible(outline(rest))}</pre>
+        </details>
+      ))}
+    </section>
+  )
+}
+
+/** The agents that use a tool, and how a changed definition affects them. */
+export function Agents({ impact: { changes, agents } }: { impact: ImpactReport }) {
+  const { ids, others } = agents
+  const [rows = []] = useLists(ids.length > 0, ['persona'])
+  const names = new Map(rows.map(({ id, name }) => [id, name]))
+  const unseen = others > 0 ? `, ${others.toLocaleString('en')} of them not shown to this token` : ''
+  const lines = changes.slice(0, SHOWN).map(({ operation, msg }) => (operation ? `${operation}: ${msg}` : msg))
+  return (
+    <section>
+      <h2>{changes.length > 0 ? 'What changes, and for whom' : 'Used by'}</h2>
+      <Lines class="changes" lines={lines} />
+      <p class="use">{`${counted(ids.length + others, 'agent')}${unseen}.`}</p>
+      <Chips
+        noun="agent"
+        rows={ids.map(id => ({ id }))}
+        textOf={({ id }) => names.get(id) ?? `Agent ${id}`}
+        hrefOf={({ id }) => `#/agents/${id}`}
+      />
+    </section>
   )
 }
