@@ -32,15 +32,14 @@ t.test('ops/configuration.md names every setting with its default and what it ta
 })
 
 t.test('a variable whose name is close to a setting is named; one of another program is not', t => {
+  const told = (name: string) => misspeltWarning({ [name]: 'hunter2' }).join()
   const near = { DATABSE_URL: 'DATABASE_URL', database_url: 'DATABASE_URL', DATABASE_URI: 'DATABASE_URL' }
   const others = { SECRET_KEY: 'SECRET_KEYS', LOGLEVEL: 'LOG_LEVEL' }
   const beginnings = { RATE_LIMIT: 'RATE_LIMIT_PER_MINUTE', statement_timeout: 'STATEMENT_TIMEOUT_MS' }
   for (const [name, meant] of Object.entries({ ...near, ...others, ...beginnings }))
-    t.strictSame(misspeltWarning({ [name]: 'hunter2' }), [
-      `unknown variables are ignored: ${name}: did you mean '${meant}'?`,
-    ])
+    t.equal(told(name), `unknown variables are ignored: ${name}: did you mean '${meant}'?`)
   for (const name of ['PATH', 'HOME', 'HOSTNAME', 'PGHOST', 'NODE_ENV', 'TZ', 'DATA', 'LOGNAME', 'AGENTS_TOOL_1_X'])
-    t.strictSame(misspeltWarning({ [name]: 'x' }), [], name)
+    t.equal(told(name), '', name)
   const production = { NODE_ENV: 'production', DATABSE_URL: 'hunter2' }
   t.throws(() => readConfig(production), { message: /DATABSE_URL: did you mean 'DATABASE_URL'\?/ })
   const warnings = (url: string) => settingWarnings({}, readConfig({ DATABASE_URL: url }))

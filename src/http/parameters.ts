@@ -22,31 +22,30 @@ const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
 /** `*` or a list of tags. List elements may be empty (RFC 9110, section 5.6.1), but tags must be separated by commas. */
 const TAGS = new RegExp(String.raw`^(?:[ \t]*\*[ \t]*|[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*)$`)
 
-export const IfMatch = ifMatch('`*`, or entity tags such as `"persona-12-7"`: writes only if one is the stored state.')
-
-function ifMatch(description: string) {
-  return Type.Optional(parameter({ type: 'string', pattern: TAGS.source, description }, parseIfMatch))
+/** A header of entity tags. `isWeak`: weak tags match too (RFC 9110, section 13.1.2). */
+function entityTags(description: string, isWeak = false) {
+  return Type.Optional(
+    parameter({ type: 'string', pattern: TAGS.source, description }, (header, loc) =>
+      parseTags(isWeak ? header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1') : header, loc),
+    ),
+  )
 }
 
-export const IfNoneMatch = ifNoneMatch('`*`, or entity tags: 304 without a body if one matches the answer.')
+export const IfMatch = entityTags(
+  '`*`, or entity tags such as `"persona-12-7"`: writes only if one is the stored state.',
+)
 
-export const IfNoneMatchOfUpdate = ifNoneMatch(
+export const IfNoneMatch = entityTags('`*`, or entity tags: 304 without a body if one matches the answer.', true)
+
+export const IfNoneMatchOfUpdate = entityTags(
   '`*`, or entity tags: 412, with nothing written, if one names the stored state. `*` always does.',
+  true,
 )
 
 /** The preconditions of a creation. No stored state can meet them. */
 export const CreationPreconditions = {
-  'if-match': ifMatch('Always 412, because nothing is stored before a creation.'),
-  'if-none-match': ifNoneMatch('`*`, or entity tags: always true, because nothing is stored yet.'),
-}
-
-function ifNoneMatch(description: string) {
-  return Type.Optional(
-    parameter(
-      { type: 'string', pattern: TAGS.source, description },
-      (header, loc) => parseIfMatch(header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1'), loc), // weak comparison (RFC 9110, section 13.1.2)
-    ),
-  )
+  'if-match': entityTags('Always 412, because nothing is stored before a creation.'),
+  'if-none-match': entityTags('`*`, or entity tags: always true, because nothing is stored yet.', true),
 }
 
 const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
@@ -93,11 +92,8 @@ export const Prefer = Type.Optional(
 
 export const NO_PREFERENCE = { strict: false, minimal: false }
 
-/**
- * Parses `If-Match` (RFC 9110, section 13.1.1). Weak tags never match. A malformed tag is a fault, because ignoring it would allow an unguarded
- * write.
- */
-function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
+/** Parses `*` or a list of tags. Weak tags are left out, and a malformed one is a fault, because ignoring it would allow an unguarded write. */
+function parseTags(header: string, loc: Loc): Parsed<Precondition> {
   if (header.trim() === '*') return { value: { kind: 'any' } }
   if (!TAGS.test(header)) {
     const msg = 'Input should be * or a list of entity tags in double quotes, such as "persona-12-7"'

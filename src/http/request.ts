@@ -48,10 +48,7 @@ export async function registerRequests(app: FastifyInstance, corsOrigins: readon
 }
 
 /** The client's address: the one that trusted proxies report if it is valid, otherwise the peer's. IPv4 addresses are not mapped to IPv6. */
-export function clientAddressOf({
-  ip,
-  socket,
-}: Pick<FastifyRequest, 'ip'> & { socket: { remoteAddress?: string | undefined } }): string {
+export function clientAddressOf({ ip, socket }: Pick<FastifyRequest, 'ip' | 'socket'>): string {
   const address = isIP(ip) === 0 ? (socket.remoteAddress ?? '') : ip
   return address.replace(/^::ffff:(?=\d+\.)/i, '')
 }

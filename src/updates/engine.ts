@@ -159,10 +159,9 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
   return await inTransaction(database, { rollback: dryRun }, async trx => {
     if (key !== null) await takeKey(trx, key)
     attempt.isKeyTaken = true
-    const isLocked = creates ? await insertBlank(trx, resource, id, caller.userId) : await lockRow(trx, resource, id)
-    if (!isLocked && creates) throw new Unavailable('overloaded', `The new id is in use. ${TRY_AGAIN}`, 'not_applied')
-    if (!isLocked) throw new ResourceNotFound(resource.kind)
-    const { answer, entry } = await storeNow(trx, own)
+    if (creates && !(await insertBlank(trx, resource, id, caller.userId)))
+      throw new Unavailable('overloaded', `The new id is in use. ${TRY_AGAIN}`, 'not_applied')
+    const { answer, entry } = await storeLocked(trx, own)
     if (key !== null) await fillKey(trx, key, answer)
     if (entry !== undefined) attempt.written = { entry, answer }
     return answer
@@ -172,13 +171,8 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
 type Asked<T extends ResourceTypes> = Pick<Job<T>, 'resource' | 'request'>
 
 /** Stores the changes of a request in the current transaction, with the caller's current rights. Throws the same errors as `store`. */
-export async function storeLocked<T extends ResourceTypes>(trx: Transaction<Tables>, asked: Asked<T>) {
-  const { resource, request } = asked
+export async function storeLocked<T extends ResourceTypes>(trx: Transaction<Tables>, { resource, request }: Asked<T>) {
   if (!(await lockRow(trx, resource, request.id))) throw new ResourceNotFound(resource.kind)
-  return await storeNow(trx, asked)
-}
-
-async function storeNow<T extends ResourceTypes>(trx: Transaction<Tables>, { resource, request }: Asked<T>) {
   const { answer, entry } = await decideAndWrite(trx, resource, request, async () => {
     const now = await readNow(trx, { resource, request })
     const asked = { resource, request: now.request }
