@@ -2,7 +2,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Expression, type Selectable, sql } from 'kysely'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
-import { lit, on, queries } from '../db/statements/queries.js'
+import { jsonText, lit, named, on, queries } from '../db/statements/queries.js'
 import { type Executor, type Statement, statement } from '../db/statements/statement.js'
 import { type CallerView, INT4_MAX, type Permission } from '../db/tables.js'
 import { Forbidden, NotAuthenticated } from '../errors.js'
@@ -186,8 +186,8 @@ export interface CallerNow {
   prefetched: object | null
 }
 
-/** A row of the view `caller`. `state` is JSON text that is parsed only when needed. */
-type CallerRow = Selectable<CallerView> & { state: string | null }
+/** A row of the view `caller`, with the state of the resource. */
+type CallerRow = Omit<Selectable<CallerView>, 'hash'> & { state: object | null }
 
 /** A token's hash, and the id of the resource to read. */
 interface Question {
@@ -195,7 +195,8 @@ interface Question {
   resource: number | null
 }
 
-export type CallerStatement = Statement<Question, CallerRow>
+/** `found` is the `CallerRow` as JSON, because one text takes less time than a column for each field. */
+export type CallerStatement = Statement<Question, { found: string | null }>
 
 /**
  * Finds the caller by the hash of the token and reads the resource in the same statement. Nothing is cached, so a revocation takes effect with
@@ -206,17 +207,14 @@ export async function authenticate(
   hash: Buffer,
   lookup: Lookup | undefined,
 ): Promise<CallerNow & { useIsStale: boolean }> {
-  const row = await (lookup?.id === undefined
+  const answer = await (lookup?.id === undefined
     ? callerOnly.first(db, { hash, resource: null })
     : lookup.statement.first(db, { hash, resource: lookup.id }))
-  if (row === undefined || !row.valid) throw invalidToken()
+  const row = JSON.parse(answer?.found ?? 'null') as CallerRow | null
+  if (row === null || !row.valid) throw invalidToken()
   if (row.expired)
     throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make one with: agentctl token create.')
-  return {
-    caller: callerOf(row),
-    prefetched: row.state === null ? null : (JSON.parse(row.state) as object), // the lookup's statement determines the type
-    useIsStale: row.use_is_stale,
-  }
+  return { caller: callerOf(row), prefetched: row.state, useIsStale: row.use_is_stale }
 }
 
 function callerOf(row: CallerRow): Caller {
@@ -239,7 +237,7 @@ function callerOf(row: CallerRow): Caller {
   }
 }
 
-const caller = on<{ caller: CallerRow }>()
+const caller = on<{ caller: 'caller' }>()
 
 /** SQL: the caller of a caller statement as a viewer of tools. */
 export const viewerOfCaller: Viewer = {
@@ -256,13 +254,10 @@ export function callerStatement(
   name: string,
   resource: (id: Expression<number>) => Expression<unknown>,
 ): CallerStatement {
-  return statement<Question, CallerRow>(name, { hash: 'bytea', resource: 'integer' }, param =>
-    queries()
-      .selectFrom('caller')
-      .selectAll('caller')
-      .select(({ cast }) => cast<string | null>(resource(param('resource')), 'text').as('state'))
-      .where('caller.hash', '=', param('hash')),
-  )
+  return statement<Question, { found: string | null }>(name, { hash: 'bytea', resource: 'integer' }, param => {
+    const caller = queries().selectFrom('caller').selectAll('caller').where('caller.hash', '=', param('hash'))
+    return queries().selectNoFrom(jsonText(caller.select(named(resource(param('resource')), 'state'))).as('found'))
+  })
 }
 
 const callerOnly = callerStatement('caller', () => on().lit(null))
