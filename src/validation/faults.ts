@@ -12,8 +12,8 @@ export const ValidationError = Type.Object(
 /** The body of every 422. */
 export const HTTPValidationError = Type.Object({ detail: Type.Array(ValidationError) }, { $id: 'HTTPValidationError' })
 
-export function fault(type: FaultType, loc: Loc): Fault {
-  return { loc, msg: SENTENCES[type], type }
+export function fault(type: FaultType, loc: Loc, reason = ''): Fault {
+  return { loc, msg: SENTENCES[type] + reason, type }
 }
 
 /** All faults of a value, in the order of the schema's fields and of list items. */

@@ -7,10 +7,8 @@ import { type JsonBounds, JsonRefused, scanJson } from './json-scanner.js'
 export type ParsedBody =
   /** A JSON value, with the paths of keys that could change a prototype. */
   | { kind: 'value'; value: unknown; forbidden: Loc[] }
-  /** An empty body or `null`. Reported together with the faults of path, query and headers. */
-  | { kind: 'absent'; faults: Fault[] }
-  /** Not JSON, or beyond the limits. Reported alone. */
-  | { kind: 'refused'; faults: Fault[] }
+  /** `absent`: empty or `null`, reported with the faults of path, query and headers. `refused`: not JSON or beyond the limits, reported alone. */
+  | { kind: 'absent' | 'refused'; faults: Fault[] }
 
 /** The text that a value was parsed from, and the places of repeated keys in its definition. */
 export interface Source {
@@ -29,10 +27,8 @@ export function sourceOf(body: object): Source {
 /** Parses a JSON body. Skips a byte order mark and keeps the last of duplicate keys. Never throws. */
 export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody {
   const text = new TextDecoder().decode(bytes)
-  const invalid = (offset: number, reason: string): ParsedBody => {
-    const { msg, ...rest } = fault('json_invalid', ['body', offset])
-    return { kind: 'refused', faults: [{ ...rest, msg: `${msg}: ${reason}` }] }
-  }
+  const refused = (one: Fault): ParsedBody => ({ kind: 'refused', faults: [one] })
+  const invalid = (at: number, reason: string) => refused(fault('json_invalid', ['body', at], `: ${reason}`))
   if (!isUtf8(bytes)) return invalid(text.indexOf('\ufffd'), 'the bytes here are not UTF-8')
   try {
     return bodyOf(text === '' ? 'null' : text, bounds)
@@ -41,16 +37,13 @@ export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody
     const { type, offset, message } = error
     const before = text.slice(0, offset)
     const reason = `${message} at line ${before.split('\n').length}, column ${offset - before.lastIndexOf('\n')}`
-    if (type === 'json_invalid') return invalid(offset, reason)
-    return { kind: 'refused', faults: [{ loc: ['body'], msg: `Input ${reason}`, type }] }
+    return type === 'json_invalid' ? invalid(offset, reason) : refused({ loc: ['body'], msg: `Input ${reason}`, type })
   }
 }
 
-/** Throws `JsonRefused`. */
 function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
   const usual = usualValue(text, bounds)
-  const { forbidden, repeated } =
-    usual === undefined ? scanJson(text, bounds, 'definition') : { forbidden: [], repeated: [] }
+  const { forbidden = [], repeated = [] } = usual === undefined ? scanJson(text, bounds, 'definition') : {}
   const value: unknown = usual ?? JSON.parse(text)
   if (value === null) return { kind: 'absent', faults: [fault('missing', ['body'])] }
   if (typeof value === 'object' && 'definition' in value)
@@ -58,39 +51,29 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
   return { kind: 'value', value, forbidden }
 }
 
-/** The fast path; undefined if the text must be scanned. */
+/** Texts in which a key may change a prototype, or blanks follow a key. They are scanned. */
+const UNUSUAL = /__proto__|"prototype"|\\u00[0-7]|"\s+:/
+
+/** The fast path; undefined if the text must be scanned. Every `":` ends a key, or rarely is within a text. */
 function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
-  if (text.length > nodesMax * 1.5) return undefined // two counted nodes take at least three characters, so a shorter text cannot exceed the limit
+  // Two counted nodes take at least three characters, so a shorter text cannot exceed the limit.
+  if (text.length > nodesMax * 1.5 || UNUSUAL.test(text)) return undefined
   try {
     const value: unknown = JSON.parse(text)
-    return keysOf(value, depthMax) === keysIn(text) ? value : undefined
+    let keys = keysOf(value, depthMax)
+    for (let at = text.indexOf('":'); at !== -1; at = text.indexOf('":', at + 2)) keys--
+    return keys === 0 ? value : undefined
   } catch {
     return undefined
   }
 }
 
-/** Counts the keys of a value. NaN if a key could change a prototype or the value is nested deeper than `levels`. */
-function keysOf(value: unknown, levels: number, parent?: string): number {
+/** Counts the keys of a value. NaN if it is nested deeper than `levels`. */
+function keysOf(value: unknown, levels: number): number {
   if (typeof value !== 'object' || value === null) return 0
-  if (levels === 0) return Number.NaN
-  let count = 0
-  if (Array.isArray(value)) for (const each of value) count += keysOf(each, levels - 1)
-  else
-    for (const key in value) {
-      if (key === '__proto__' || (key === 'prototype' && parent === 'constructor')) return Number.NaN
-      count += 1 + keysOf((value as Record<string, unknown>)[key], levels - 1, key)
-    }
-  return count
-}
-
-/** Counts the colons after quotes. This is the number of keys in a JSON text, or rarely more. */
-function keysIn(text: string): number {
-  let count = 0
-  for (let at = text.indexOf(':'); at !== -1; at = text.indexOf(':', at + 1)) {
-    let before = at - 1
-    while (text.charCodeAt(before) <= 0x20) before--
-    if (text.charCodeAt(before) === 0x22) count++
-  }
+  const members: unknown[] = Object.values(value)
+  let count = levels === 0 ? Number.NaN : Array.isArray(value) ? 0 : members.length
+  if (levels > 0) for (const each of members) count += keysOf(each, levels - 1)
   return count
 }
 

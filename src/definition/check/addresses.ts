@@ -14,8 +14,8 @@ const USER_INFO = /^(?:[a-z][\w+.-]*:[/\\]*|[/\\]{2,})[^/\\?#]*@/i
 const ADDRESSES_MAX = 256
 const ABSOLUTE = /^https?:\/\/[^\0- \x7f\\/]/i
 const ORDINARY_PATH = /^\/[\w.~$:{}()*,;=@%!'&+-]+(?:\/|$)/
-/** API keys of known vendors, as a path segment or within one. Keys in placeholders have no digits. */
-const SECRET = /(?<![^/?#&;=:])(?:sk-|ghp_|xoxb-|AKIA|AIza)(?=[\w-]*\d)[\w-]{6,}/
+/** Matches an address or a path with an API key of a known vendor. Keys in placeholders have no digits. */
+export const SECRET = /(?<![^/?#&;=:])(?:sk-|ghp_|xoxb-|AKIA|AIza)(?=[\w-]*\d)[\w-]{6,}/
 
 const METADATA_NAMES = ['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']
 /** Link-local networks, and the metadata addresses of Alibaba, Azure, Oracle, Amazon and Google, in all their IPv6 forms too. */
@@ -134,7 +134,7 @@ function wrongWith({ text, unfilled }: Address): FaultRule | undefined {
   const url = parsed(text)
   if (url === undefined) return unfilled === undefined ? 'server_url_invalid.url' : undefined
   if (/[?#]/.test(text)) return 'server_url_invalid.query'
-  if (hasSecret(text)) return 'server_url_invalid.secret'
+  if (SECRET.test(text)) return 'server_url_invalid.secret'
   if (isMetadata(url.hostname)) return 'server_url_invalid.metadata'
   return url.host.includes('{') ? 'server_url_invalid.url' : undefined
 }
@@ -143,11 +143,6 @@ function wrongWith({ text, unfilled }: Address): FaultRule | undefined {
 export function unusableServer(url: string): string | undefined {
   const rule = /^https?:\/\//i.test(url) ? wrongWith({ text: url }) : 'server_url_invalid.scheme'
   return rule && faultOf(rule, []).msg
-}
-
-/** True if an address or a path contains a secret with a known prefix. */
-export function hasSecret(text: string): boolean {
-  return SECRET.test(text)
 }
 
 function isMetadata(hostname: string): boolean {

@@ -44,7 +44,8 @@ export class Findings {
   readonly counts = { faults: 0, warnings: 0 }
   private readonly byHolder = new Map<object, Found[]>()
 
-  fault(rule: FaultRule | WarningRule, holder: object, tail: Loc = [], ...values: unknown[]): void {
+  /** Returns undefined, so that a reader of a part can return it. */
+  fault(rule: FaultRule | WarningRule, holder: object, tail: Loc = [], ...values: unknown[]): undefined {
     this.add(holder, { kind: 'faults', rule, tail, values })
   }
 

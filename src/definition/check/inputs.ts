@@ -93,10 +93,7 @@ export class InputRules {
   }
 
   private readParameter(entry: unknown, list: unknown[], i: number): ParameterInput | undefined {
-    if (!isObject(entry)) {
-      this.findings.fault('dict_type', list, [i])
-      return undefined
-    }
+    if (!isObject(entry)) return this.findings.fault('dict_type', list, [i])
     const value = this.references.chain(entry, 'parameter', this.findings)?.at(-1)
     if (value === undefined) return undefined
     if (!this.parameters.has(value)) this.parameters.set(value, this.readFields(value))
@@ -115,10 +112,8 @@ export class InputRules {
     const { name, in: location, content, style } = value
     this.schemas.check(value, 'schema')
     if (isObject(content)) for (const type of Object.keys(content).slice(0, 1)) this.readMedia(content, type)
-    if (typeof name !== 'string' || name === '') {
-      findings.fault(name === undefined || name === '' ? 'missing' : 'string_type', value, ['name'])
-      return undefined
-    }
+    if (typeof name !== 'string' || name === '')
+      return findings.fault(name === undefined || name === '' ? 'missing' : 'string_type', value, ['name'])
     const at = LOCATIONS.has(location) ? String(location) : ''
     if (at === '') findings.warn('parameter_ignored.location', value, ['in'], name)
     const key = `${at} ${at === 'header' ? name.toLowerCase() : name}`
@@ -137,10 +132,7 @@ export class InputRules {
   readBody(operation: Schema, method: string): BodyInput | { lost: Lost } | undefined {
     const { requestBody } = operation
     if (requestBody === undefined) return undefined
-    if (!isObject(requestBody)) {
-      this.findings.fault('dict_type', operation, ['requestBody'])
-      return undefined
-    }
+    if (!isObject(requestBody)) return this.findings.fault('dict_type', operation, ['requestBody'])
     const verb = method.toLowerCase()
     const isIgnored = this.is30 && verb === 'get'
     const value = isIgnored
@@ -175,10 +167,7 @@ export class InputRules {
   private readContent(body: Schema): BodyInput | { lost: Lost } | undefined {
     checkKeys('request body', body, this.findings)
     const { content = {} } = body
-    if (!isObject(content)) {
-      this.findings.fault('dict_type', body, ['content'])
-      return undefined
-    }
+    if (!isObject(content)) return this.findings.fault('dict_type', body, ['content'])
     const types = Object.keys(content).map(name => [name, essenceOf(name)] as const)
     const [mediaType, essence] =
       types.find(([name]) => name === 'application/json') ??
@@ -196,10 +185,7 @@ export class InputRules {
   /** Checks the schemas of a media type, which can be a reference in OpenAPI 3.2. */
   private readMedia(content: Schema, name: string): Schema | undefined {
     const held = content[name] ?? {}
-    if (!isObject(held)) {
-      this.findings.fault('dict_type', content, [name])
-      return undefined
-    }
+    if (!isObject(held)) return this.findings.fault('dict_type', content, [name])
     const media = this.references.chain(held, 'media type', this.findings)?.at(-1)
     if (media === undefined) return undefined
     checkKeys('media type', media, this.findings)

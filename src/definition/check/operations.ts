@@ -1,4 +1,4 @@
-import { type Address, addressesOf, hasSecret, leadsAway } from './addresses.js'
+import { type Address, addressesOf, leadsAway, SECRET } from './addresses.js'
 import type { Findings } from './findings.js'
 import { type BodyInput, type InputRules, NO_PARAMETERS, type ParameterInput, type ParameterList } from './inputs.js'
 import { checkKeys } from './keys.js'
@@ -56,9 +56,10 @@ export class OperationRules {
 
   check(paths: Schema, document: Schema): void {
     const { faults } = this.findings.counts
-    for (const path of Object.keys(paths)) {
+    for (const [path, item] of Object.entries(paths)) {
       if (path.startsWith('x-')) continue
-      this.checkPath(path, paths)
+      if (isObject(item)) this.checkPath(path, item, paths)
+      else this.findings.fault('dict_type', paths, [path])
       if (this.operationCount > DEFINITION_LIMITS.operations) break
     }
     if (this.operationCount > DEFINITION_LIMITS.operations)
@@ -67,12 +68,7 @@ export class OperationRules {
       this.findings.fault('operations_missing', document, ['paths'])
   }
 
-  private checkPath(path: string, paths: Schema): void {
-    const item = paths[path]
-    if (!isObject(item)) {
-      this.findings.fault('dict_type', paths, [path])
-      return
-    }
+  private checkPath(path: string, item: Schema, paths: Schema): void {
     const template = this.readPath(path, paths)
     const layers = this.references.chain(item, 'path item', this.findings) ?? [item]
     for (const layer of layers) if (this.isNew(layer)) this.checkItemKeys(layer)
@@ -83,7 +79,9 @@ export class OperationRules {
     for (const [method, layer] of methods) {
       // Methods with faults count too, so that a shared path item cannot exceed the limit.
       if (++this.operationCount > DEFINITION_LIMITS.operations) return
-      this.checkOperation({ path, item, template, shared }, layer, method)
+      const operation = layer[method]
+      if (!isObject(operation) || operation.$ref !== undefined) this.findings.fault('dict_type', layer, [method])
+      else this.checkOperation({ path, item, template, shared }, operation, layer, method)
     }
   }
 
@@ -93,12 +91,10 @@ export class OperationRules {
     const most = DEFINITION_LIMITS.parametersPerOperation
     if (this.addresses.some(({ text }) => leadsAway(text, path)))
       findings.fault('server_url_invalid.host', paths, [path])
-    if (hasSecret(path)) findings.fault('server_url_invalid.secret', paths, [path])
+    if (SECRET.test(path)) findings.fault('server_url_invalid.secret', paths, [path])
     if (path.includes('#')) findings.warn('address_incomplete.fragment', paths, [path])
-    if (template === undefined) findings.fault('path_template_invalid', paths, [path])
-    else if (template.size > most) findings.fault('too_many_parameters', paths, [path], most)
-    else return template
-    return undefined
+    if (template === undefined) return findings.fault('path_template_invalid', paths, [path])
+    return template.size > most ? findings.fault('too_many_parameters', paths, [path], most) : template
   }
 
   private isNew(part: object): boolean {
@@ -121,14 +117,9 @@ export class OperationRules {
       this.findings.warn('server_ignored.own', holder, ['servers'])
   }
 
-  private checkOperation(use: PathUse, layer: Schema, method: string): void {
+  private checkOperation(use: PathUse, operation: Schema, layer: Schema, method: string): void {
     const { findings, inputs } = this
     const { path, shared, template } = use
-    const operation = layer[method]
-    if (!isObject(operation) || operation.$ref !== undefined) {
-      findings.fault('dict_type', layer, [method])
-      return
-    }
     const { operationId: id } = operation
     const summary = [operation.summary, operation.description].find(each => !isBlank(each))
     const own = inputs.readList(operation)
@@ -194,9 +185,7 @@ export function parametersOf({ own, shared, template }: OperationInput): Paramet
 
 /** False if a path parameter has no placeholder. */
 function isSent({ in: location, name }: ParameterInput, template: PathTemplate): boolean {
-  if (location !== 'path' || template.has(name)) return true
-  for (const names of template.values()) if (names.includes(name)) return true
-  return false
+  return location !== 'path' || [...template.values()].some(names => names.includes(name))
 }
 
 function merged(own: ParameterList, shared: ParameterList): ParameterInput[] {

@@ -1,5 +1,5 @@
 import type { Findings } from './findings.js'
-import { DEFINITION_LIMITS } from './rules.js'
+import { DEFINITION_LIMITS, type FaultRule } from './rules.js'
 
 export type Schema = Record<string, unknown>
 
@@ -57,16 +57,15 @@ export class References {
     const { $ref: ref } = holder
     const value = this.find(ref)
     const isTarget = isObject(value) || (typeof value === 'boolean' && part === 'schema')
-    if (typeof ref !== 'string') findings.fault('string_type', holder, ['$ref'])
-    else if (!ref.startsWith('#')) findings.fault('ref_external', holder, ['$ref'], withoutSecrets(ref))
-    else if (!ref.startsWith('#/') && decoded(ref) === ref) findings.fault('ref_unresolved.name', holder, ['$ref'], ref)
-    else if (value === undefined) findings.fault('ref_unresolved', holder, ['$ref'], ref)
-    else if (!isTarget || (COMPONENT.exec(ref)?.[1] ?? SECTIONS[part]) !== SECTIONS[part])
-      findings.fault('ref_target_type', holder, ['$ref'], ref, part)
-    else if (Object(this.last(holder)).$ref !== undefined)
-      findings.fault('ref_cycle', holder, ['$ref'], ref, DEFINITION_LIMITS.referenceHops)
-    else return value
-    return undefined
+    const fault = (rule: FaultRule, ...values: unknown[]) => findings.fault(rule, holder, ['$ref'], ...values)
+    if (typeof ref !== 'string') return fault('string_type')
+    if (!ref.startsWith('#')) return fault('ref_external', withoutSecrets(ref))
+    if (!ref.startsWith('#/') && decoded(ref) === ref) return fault('ref_unresolved.name', ref)
+    if (value === undefined) return fault('ref_unresolved', ref)
+    if (!isTarget || (COMPONENT.exec(ref)?.[1] ?? SECTIONS[part]) !== SECTIONS[part])
+      return fault('ref_target_type', ref, part)
+    const isEndless = Object(this.last(holder)).$ref !== undefined
+    return isEndless ? fault('ref_cycle', ref, DEFINITION_LIMITS.referenceHops) : value
   }
 
   /** All objects on the chain of references that begins with `start`. If the chain is broken, reports a fault and returns undefined. */

@@ -105,6 +105,5 @@ export type WarningRule = keyof typeof WARNINGS
 
 /** The type of a rule, for example `ref_unresolved` for `ref_unresolved.name`. */
 export function typeOf(rule: string): string {
-  const dot = rule.indexOf('.')
-  return dot === -1 ? rule : rule.slice(0, dot)
+  return rule.replace(/\..*/, '')
 }

@@ -125,9 +125,7 @@ export class Subtypes {
 }
 
 function addTo(sets: Map<Schema, Set<Schema>>, key: Schema, value: Schema): void {
-  const known = sets.get(key)
-  if (known === undefined) sets.set(key, new Set([value]))
-  else known.add(value)
+  sets.set(key, (sets.get(key) ?? new Set()).add(value))
 }
 
 /** Returns the schemas that can be reached through links. Does not go beyond schemas with their own discriminator. */

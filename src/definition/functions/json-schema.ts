@@ -235,9 +235,8 @@ export class SchemaConverter {
 
   private name(wire: string): string {
     const name = this.safeNames.get(wire)
-    if (name === undefined) return wire
-    this.renamed.set(name, wire)
-    return name
+    if (name !== undefined) this.renamed.set(name, wire)
+    return name ?? wire
   }
 
   /** The safe names of these properties, without duplicates. */
