@@ -7,7 +7,7 @@ import type { CheckedDefinition } from './rules.js'
 /* A cache of definitions, by hash in hex. Definitions never change, so no entry can be stale. */
 
 const known = new LRUCache<string, CheckedDefinition>({
-  maxSize: 16 * 1024 * 1024,
+  maxSize: 4 * 1024 * 1024,
   sizeCalculation: ({ text }) => text.length + 1,
 })
 
