@@ -130,6 +130,12 @@ t.test('parameters: several with one name, and some named like a generated name'
   t.strictSame(argumentsOf(definition), ['id_', 'query_id', 'id', 'query_id_', 'cookie_id'])
 })
 
+t.test('a form: the encoding of a field is listed only if it is not the usual one', async t => {
+  const form = '{ schema: { type: object, properties: { a: {}, b: {} } }, encoding: { b: { explode: false } } }'
+  const view = functionOf(withOperation(`requestBody: { content: { application/x-www-form-urlencoded: ${form} } }`))
+  t.strictSame(view.arguments[0]?.encoding, { b: { explode: false } })
+})
+
 t.test('parameters: those of the path, unless the operation has its own; required, renamed, supplied', async t => {
   const definition = document(
     parse(`

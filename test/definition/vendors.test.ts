@@ -19,10 +19,8 @@ const COMPILED = 10
 
 /** Formats the faults of a check and the operations that it passes over, each with type and path. */
 function foundBy(check: DefinitionCheck): string[] {
-  const found = [
-    ...(check.ok ? [] : check.faults),
-    ...check.warnings.filter(({ type }) => type === 'operation_passed_over'),
-  ]
+  const passed = check.warnings.filter(({ type }) => type === 'operation_passed_over')
+  const found = [...(check.ok ? [] : check.faults), ...passed]
   return found.map(({ type, loc }) => `${type} at ${loc.slice(2).join(' > ')}`)
 }
 
