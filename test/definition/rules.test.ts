@@ -91,7 +91,7 @@ const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
     'operation_id_duplicate at paths /y $ref',
   ],
   ['media type a list', withContent({ 'application/json': [] }), `dict_type at ${JSON_AT}`],
-  ['dangling there', withBody(A, { A: { items: NO } }), 'ref_unresolved at components schemas A items $ref'],
+  ['dangling there', withBody(A, { A: { not: NO } }), 'ref_unresolved at components schemas A not $ref'],
   ['a bare name', withBody(ref('Pet')), `ref_external at ${SCHEMA} $ref`],
   ['an anchor', withBody(ref('#a'), { A: { $anchor: 'a' } }), `ref_unresolved at ${SCHEMA} $ref`],
   ['a member of every object', withBody(ref('#/components/constructor')), `ref_unresolved at ${SCHEMA} $ref`],
