@@ -51,17 +51,17 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
   return { kind: 'value', value, forbidden }
 }
 
-/** Texts in which a key may change a prototype, or blanks follow a key. They are scanned. */
-const UNUSUAL = /__proto__|"prototype"|\\u00[0-7]|"\s+:/
+/** Texts in which a key may change a prototype. They are scanned. */
+const UNUSUAL = /__proto__|"prototype"|\\u00[0-7]/
 
-/** The fast path; undefined if the text must be scanned. Every `":` ends a key, or rarely is within a text. */
+/** The fast path; undefined if the text must be scanned. A colon after a quote or a blank ends a key, or rarely is within a string. */
 function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   // Two counted nodes take at least three characters, so a shorter text cannot exceed the limit.
   if (text.length > nodesMax * 1.5 || UNUSUAL.test(text)) return undefined
   try {
     const value: unknown = JSON.parse(text)
     let keys = keysOf(value, depthMax)
-    for (let at = text.indexOf('":'); at !== -1; at = text.indexOf('":', at + 2)) keys--
+    for (let i = text.indexOf(':'); i !== -1; i = text.indexOf(':', i + 1)) if (text.charCodeAt(i - 1) <= 0x22) keys--
     return keys === 0 ? value : undefined
   } catch {
     return undefined
@@ -71,9 +71,10 @@ function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
 /** Counts the keys of a value. NaN if it is nested deeper than `levels`. */
 function keysOf(value: unknown, levels: number): number {
   if (typeof value !== 'object' || value === null) return 0
-  const members: unknown[] = Object.values(value)
-  let count = levels === 0 ? Number.NaN : Array.isArray(value) ? 0 : members.length
-  if (levels > 0) for (const each of members) count += keysOf(each, levels - 1)
+  if (levels === 0) return Number.NaN
+  let count = 0
+  if (Array.isArray(value)) for (const each of value) count += keysOf(each, levels - 1)
+  else for (const key in value) count += 1 + keysOf((value as Record<string, unknown>)[key], levels - 1)
   return count
 }
 
