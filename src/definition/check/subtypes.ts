@@ -64,8 +64,7 @@ export class Subtypes {
 
   /** The selectors of a component for the nearest parents that have a discriminator. */
   selectorsOf(schema: Schema): Selector[] {
-    const above = [...nearest(this.parents, schema)].filter(each => propertyOf(each) !== undefined)
-    return above.flatMap(parent => this.selectorOf(parent, schema) ?? [])
+    return [...nearest(this.parents, schema)].flatMap(parent => this.selectorOf(parent, schema) ?? [])
   }
 
   /** The selector of an alternative: its mapped values, or else its name, limited to values that the property allows; undefined if none remain. */
