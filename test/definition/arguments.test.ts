@@ -30,7 +30,6 @@ t.test('validation, the update, apply, the functions and impact agree on the arg
       const updated = TASKS.update_custom_tool.run({ definition }, { storedHeaders: headerNames })
       const noted = Number(/has (\d+) warning/.exec(updated.notes.join())?.[1] ?? 0)
       t.equal(noted, warnings.length, `${name}: as many warnings`)
-
       const changes = definitionChanges(definition, definition, { headerNames, headerNamesBefore: [] })
       const removed = changes.filter(({ kind }) => kind === 'argument_removed')
       const gone = removed.map(({ operation, argument }) => `${operation} ${argument}`)
