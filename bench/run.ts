@@ -1,4 +1,4 @@
-import { chmodSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -134,6 +134,7 @@ async function main(): Promise<void> {
   if (given.write) writeFileSync(page, `${readFileSync(page, 'utf8').split('| case')[0]}${lines.join('\n')}\n`)
   await server.end()
   await embedded?.stop()
+  rmSync(dataDir, { recursive: true })
   process.exit(0)
 }
 
