@@ -1,6 +1,5 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
-import { chmodSync, mkdtempSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readFileSync, readlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
@@ -9,14 +8,13 @@ import { agentctl, startAgentctl } from './cli/agentctl.js'
 import { eventually } from './eventually.js'
 import { Cluster, ended, freePort, processesWhere } from './faults/cluster.js'
 import { ServiceProcess } from './faults/service.js'
+import { newFolder } from './postgres.js'
 
 /* Start and stop as supervisors do it, with the real processes: npm, several services, a migration that is cut. */
 
 const SERVER = fileURLToPath(new URL('../src/server.js', import.meta.url))
 const { PG_BIN_DIR = '', PATH = '' } = process.env
-const folder = mkdtempSync(join(tmpdir(), 'supervised-'))
-chmodSync(folder, 0o711) // the server of a root start runs as another user, who must get through
-t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+const folder = newFolder(t)
 
 const TOKEN = /\bpat_\w{28}\b/
 const dataDir = join(folder, 'data')
@@ -80,7 +78,7 @@ t.test('two services started at once on a fresh DATA_DIR: one serves, the other 
   const [refused] = services.filter(service => !service.isRunning)
   t.match(
     refused?.log,
-    /another process runs a server on the data in .*: stop the service that runs it, or set DATA_DIR to another folder/,
+    /waiting 10 s for the process(.|\n)*another process runs a server on the data in .*: stop the service that runs it, or set/,
   )
   while (served?.isRunning && !/npx agentctl (init|token create)/.test(served.log)) await sleep(20)
   const ended = served?.stop()

@@ -28,6 +28,8 @@ import {
 
 export { EmbeddedUnavailable }
 
+type Report = (line: string, level?: 'warn') => void
+
 export interface EmbeddedOptions {
   /** The cluster is in the subfolder `postgresql`, which is created if missing. */
   dataDir: string
@@ -36,7 +38,7 @@ export interface EmbeddedOptions {
   /** The folder with `postgres` and `initdb` of another PostgreSQL, version 15 or later (`PG_BIN_DIR`). */
   binDir?: string
   /** Receives messages for the operator: the location of the data, and unusual events. */
-  log?: (line: string, level?: 'warn') => void
+  log?: Report
 }
 
 /** A database server that this process runs. */
@@ -69,8 +71,7 @@ exec "$@" 3<&-
 
 const START_LIMIT_MS = 60_000
 const STOP_LIMIT_MS = 20_000
-/** How long to wait for another process that runs a server on the same data. */
-const PATIENCE_MS = 10_000
+const WAIT_FOR_OTHER_MS = 10_000
 const POLL_MS = 20
 const CHECK_MS = 500
 
@@ -92,7 +93,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
   }).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const command = [join(binaries.dir, 'postgres'), '-D', join(home.path, 'data'), ...given]
   makeData(home, binaries, settings)
-  let server = await startAlone(home, command, Date.now() + PATIENCE_MS)
+  let server = await startAlone(home, command, log)
   log(`embedded PostgreSQL ${binaries.version} started, data in ${home.path}, run by ${nameOf(home.account)}`)
   let told = ''
   const tell = (sentence: string) => {
@@ -153,9 +154,13 @@ function makeData(home: Home, { dir, major }: Binaries, settings: Record<string,
 }
 
 /** Waits until no other process runs a server on the data, then starts one. */
-async function startAlone(home: Home, command: string[], deadline: number): Promise<ChildProcess> {
-  for (;;) {
+async function startAlone(home: Home, command: string[], log: Report): Promise<ChildProcess> {
+  const deadline = Date.now() + WAIT_FOR_OTHER_MS
+  for (let isWaiting = false; ; await sleep(POLL_MS)) {
     const other = runningServer(home)
+    if (other !== undefined && !isWaiting)
+      log(`waiting 10 s for the process that runs a server on ${home.path}`, 'warn')
+    isWaiting ||= other !== undefined
     try {
       if (other === undefined) return await spawnServer(home, command)
     } catch (error) {
@@ -168,7 +173,6 @@ async function startAlone(home: Home, command: string[], deadline: number): Prom
         `another process runs a server on the data in ${home.path}: stop the service that runs it, or set DATA_DIR to another folder`,
       )
     }
-    await sleep(POLL_MS)
   }
 }
 
