@@ -6,7 +6,11 @@ import { type World, worldDatabase } from './world.js'
 export type { Call } from './test-service.js'
 
 /** The application as production builds it, over the recorded cases' organisation. */
-export interface WorldApp extends World, Pick<TestService, 'app' | 'call'> {}
+export interface WorldApp extends World, Pick<TestService, 'app' | 'call'> {
+  /** Tokens of these two. */
+  admin: string
+  alice: string
+}
 
 /** Builds it with the settings of `env` over a fresh copy of the organisation; both end with the test. */
 export async function worldApp(
@@ -15,7 +19,8 @@ export async function worldApp(
   logger: Logger | false = false,
 ): Promise<WorldApp> {
   const world = await worldDatabase(t)
-  return { ...world, ...(await appOver(t, world.database, env, logger)) }
+  const [admin, alice] = [await world.token('admin@example.com'), await world.token('alice@example.com')]
+  return { ...world, admin, alice, ...(await appOver(t, world.database, env, logger)) }
 }
 
 /** The same over a database that is open; the application ends with the test. */

@@ -3,10 +3,8 @@
  * by `pg_dump` where PostgreSQL's programs are installed (`PG_BIN_DIR`, or Debian's).
  */
 import { execFileSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import pg from 'pg'
 import t from 'tap'
 import { verifyAudit } from '../src/admin/audit-verification.js'
 import { createToken } from '../src/admin/tokens.js'
@@ -17,15 +15,9 @@ import { openUrl } from '../src/db/open.js'
 import { openSecret } from '../src/secrets/cipher.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { untilPublished } from './eventually.js'
+import { newFolder, withClient } from './postgres.js'
 import { startedService, type TestService } from './test-service.js'
 import { fillDatabase, TEST_SECRET_KEYS, worldDocument } from './world.js'
-
-function folder(): string {
-  const path = mkdtempSync(join(tmpdir(), 'agents-backup-'))
-  chmodSync(path, 0o711) // the account that runs the server passes through
-  t.teardown(() => rmSync(path, { recursive: true, force: true }))
-  return path
-}
 
 type Tokens = Record<'admin' | 'person', string>
 
@@ -96,7 +88,7 @@ const run = (program: string, args: string[]) =>
 
 t.test('a copy of the data folder of a stopped server, and a restored dump, answer as before', async t => {
   const options = binDir === undefined ? {} : { binDir }
-  const dataDir = folder()
+  const dataDir = newFolder(t)
   const source = await startEmbedded({ dataDir, ...options })
   const tokens = await fill(source.url)
   const before = await answers(source.url, tokens)
@@ -108,10 +100,10 @@ t.test('a copy of the data folder of a stopped server, and a restored dump, answ
   t.ok((before.secrets as string[]).includes('a secret that was set over HTTP')) // answers() put them there
   t.match(before.audit, { rows: Number, findings: [] })
 
-  const dump = join(folder(), 'agents.dump')
+  const dump = join(newFolder(t), 'agents.dump')
   if (binDir) run('pg_dump', ['--format=custom', '--no-owner', `--file=${dump}`, `--dbname=${source.url}`])
   await source.stop()
-  const copy = folder()
+  const copy = newFolder(t)
   execFileSync('cp', ['-a', join(dataDir, 'postgresql'), copy])
   const target = await startEmbedded({ dataDir: copy, ...options })
   t.teardown(() => target.stop())
@@ -121,10 +113,7 @@ t.test('a copy of the data folder of a stopped server, and a restored dump, answ
   const text = run('pg_restore', ['--file=-', dump])
   t.notMatch(text, /a secret that was set over HTTP/, 'the dump holds no secret in clear')
   t.notMatch(text, tokens.admin, 'nor a token')
-  const client = new pg.Client({ connectionString: target.url })
-  await client.connect()
-  await client.query('create database restored template template0')
-  await client.end()
+  await withClient(target.url, client => client.query('create database restored template template0'))
   const url = target.url.replace('/postgres?', '/restored?')
   run('pg_restore', ['--exit-on-error', '--single-transaction', '--no-owner', `--dbname=${url}`, dump])
   t.strictSame(await answers(url, tokens), before)

@@ -2,22 +2,18 @@ import { readdirSync } from 'node:fs'
 import { type Kysely, sql } from 'kysely'
 import pg from 'pg'
 import t from 'tap'
-import { readConfig } from '../src/config.js'
 import { MIGRATIONS, migrate, type SchemaStep, schemaState } from '../src/db/migrate.js'
-import { openUrl } from '../src/db/open.js'
 import { startAgentctl } from './cli/agentctl.js'
 import { eventually } from './eventually.js'
 import { matchesGolden } from './golden.js'
-import { testDatabase } from './postgres.js'
+import { opened, testDatabase } from './postgres.js'
 import { buildService, UNLIMITED } from './test-service.js'
 
 const NAMES = Object.keys(MIGRATIONS)
 
 async function emptyDatabase(t: Parameters<typeof testDatabase>[0]) {
   const { url } = await testDatabase(t)
-  const database = openUrl(url, readConfig({}))
-  t.teardown(() => database.close())
-  return { url, database }
+  return { url, database: opened(t, url) }
 }
 
 /** Our migrations and one that a later program would bring, of one statement. */

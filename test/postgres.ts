@@ -3,8 +3,13 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
+import { readConfig } from '../src/config.js'
 import { type DatabaseAddress, parseDatabaseUrl } from '../src/db/connection/database-url.js'
+import type { Database } from '../src/db/database.js'
 import { startEmbedded } from '../src/db/embedded/embedded.js'
+import { openUrl } from '../src/db/open.js'
+
+type WithTeardown = { teardown(fn: () => Promise<void>): void }
 
 /** How to fill a new database: built once into a template, then copied. */
 export interface Template {
@@ -20,10 +25,7 @@ const TEMPLATE_LOCK = 7_140_311
  * A fresh database on the server of the run, as a `connectionString` for `pg`. Ask for it before the resources that use it: tap runs
  * teardowns in reverse order, so they are closed before the database goes.
  */
-export async function testDatabase(
-  t: { teardown(fn: () => Promise<void>): void },
-  template?: Template,
-): Promise<{ url: string }> {
+export async function testDatabase(t: WithTeardown, template?: Template): Promise<{ url: string }> {
   const { TEST_SERVER_URL: server } = process.env
   if (!server) throw new Error('there is no TEST_SERVER_URL: run this by npm test -- FILE')
   const name = `test_${process.pid}_${randomBytes(6).toString('hex')}`
@@ -89,7 +91,8 @@ async function createDatabase(client: pg.Client, server: string, name: string, t
   await client.query(`create database "${name}" template "${source}" strategy file_copy`)
 }
 
-async function withClient<T>(url: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
+/** Works with a session of its own, which ends with the work. */
+export async function withClient<T>(url: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   try {
@@ -97,6 +100,21 @@ async function withClient<T>(url: string, work: (client: pg.Client) => Promise<T
   } finally {
     await client.end()
   }
+}
+
+/** Opens a database until the end of the test. */
+export function opened(t: WithTeardown, url: string, settings: Record<string, string> = {}): Database {
+  const database = openUrl(url, readConfig(settings))
+  t.teardown(() => database.close())
+  return database
+}
+
+/** A folder until the end of the test. The server of a root start runs as another user, who passes through. */
+export function newFolder(t: WithTeardown): string {
+  const path = mkdtempSync(join(tmpdir(), 'agents-test-'))
+  chmodSync(path, 0o711)
+  t.teardown(async () => rmSync(path, { recursive: true, force: true, maxRetries: 5 }))
+  return path
 }
 
 /** The parsed address of a test database, with host and port for a proxy before it. */

@@ -46,8 +46,7 @@ const REFUSED_HERE: Record<string, string[]> = {
 }
 
 t.test('every recorded case answers as expected, as a dry run and for real', async t => {
-  const { call, token } = await worldApp(t)
-  const admin = await token('admin@example.com')
+  const { call, admin } = await worldApp(t)
   for (const recorded of CASES) {
     for (const query of ['?dry_run=true', '']) {
       const { method, path, headers, raw_body, expect } = recorded

@@ -1,8 +1,7 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { type AddressInfo, createServer } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
@@ -13,6 +12,7 @@ import { eventually } from './eventually.js'
 import { Cluster } from './faults/cluster.js'
 import { ServiceProcess } from './faults/service.js'
 import { makeWorld } from './faults/world.js'
+import { newFolder } from './postgres.js'
 import { serverExit } from './server-exit.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
@@ -22,8 +22,7 @@ import { TEST_SECRET_KEYS } from './world.js'
  */
 
 const SERVER = fileURLToPath(new URL('../src/server.js', import.meta.url))
-const folder = mkdtempSync(join(tmpdir(), 'start-'))
-t.teardown(() => rmSync(folder, { recursive: true }))
+const folder = newFolder(t)
 const cluster = await Cluster.create()
 t.teardown(() => cluster.remove())
 await makeWorld(cluster.url())

@@ -2,19 +2,16 @@ import { hash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { sql } from 'kysely'
-import pg from 'pg'
 import t from 'tap'
 import { verifyAudit } from '../src/admin/audit-verification.js'
 import { eraseUser } from '../src/admin/erasure.js'
 import { exportOrganisation } from '../src/admin/export.js'
 import { keyStatus } from '../src/admin/keys.js'
-import { readConfig } from '../src/config.js'
 import { MIGRATIONS, migrate, schemaState } from '../src/db/migrate.js'
-import { openUrl } from '../src/db/open.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { appOver } from './app.js'
 import { DEFINITION } from './matrix-organisation.js'
-import { testDatabase } from './postgres.js'
+import { opened, testDatabase, withClient } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
 /**
@@ -34,23 +31,20 @@ const HEADERS = [{ key: 'X-New', value: '****#fb34c775d3a7' }]
 const REFUSED_NOW = 'refused by now'
 const DEFINITION_OF_2_1 = { ...DEFINITION, servers: [{ url: 'https://a.example.com/v1?old=1' }] }
 const ADMIN = 'd0000000-0000-4000-8000-000000000001'
+const sha256 = (value: unknown) => hash('sha256', JSON.stringify(value))
 
 t.test('a database of 2.1 upgrades in one step: rows, secrets, masks, tokens, keys and past stay', async t => {
   const { url } = await testDatabase(t)
-  const client = new pg.Client({ connectionString: url })
-  await client.connect()
-  await client.query('drop schema public cascade; create schema public')
-  await client.query(readFileSync(fileURLToPath(DUMP), 'utf8'))
-  await client.query(`insert into public.unchanged_update values (decode($1, 'hex'), decode($2, 'hex'), 1)`, [
-    hash('sha256', JSON.stringify([ADMIN, REFUSED_NOW])),
-    hash(
-      'sha256',
-      JSON.stringify([REFUSED_NOW, 'tool', 1, { definition: hash('sha256', JSON.stringify(DEFINITION_OF_2_1)) }, 0]),
-    ),
-  ])
-  await client.end()
-  const database = openUrl(url, readConfig({}))
-  t.teardown(() => database.close())
+  await withClient(url, async client => {
+    await client.query('drop schema public cascade; create schema public')
+    await client.query(readFileSync(fileURLToPath(DUMP), 'utf8'))
+    const content = { definition: sha256(DEFINITION_OF_2_1) }
+    await client.query(`insert into public.unchanged_update values (decode($1, 'hex'), decode($2, 'hex'), 1)`, [
+      sha256([ADMIN, REFUSED_NOW]),
+      sha256([REFUSED_NOW, 'tool', 1, content, 0]),
+    ])
+  })
+  const database = opened(t, url)
   const { db } = database
   const trail = () =>
     db.selectFrom('audit').select(['at', 'actor_id', 'fields', 'difference_hash']).orderBy('difference_hash').execute()

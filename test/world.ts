@@ -10,7 +10,7 @@ import type { Database } from '../src/db/database.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { type KeyRing, parseKeyRing } from '../src/secrets/key-ring.js'
-import { testDatabase } from './postgres.js'
+import { opened, testDatabase } from './postgres.js'
 
 type WithTeardown = { teardown(fn: () => Promise<void>): void }
 
@@ -35,9 +35,7 @@ export const TEST_SECRET_KEYS = `test:${Buffer.alloc(32, 7).toString('base64')}`
 export async function worldDatabase(t: WithTeardown): Promise<World> {
   const prepare = (url: string) => fillDatabase(url, worldDocument())
   const { url } = await testDatabase(t, { name: 'world', prepare })
-  const world = over(open(url), url)
-  t.teardown(() => world.database.close())
-  return world
+  return over(opened(t, url, POOL), url)
 }
 
 function over(database: Database, url: string): World {

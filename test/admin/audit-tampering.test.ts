@@ -8,10 +8,9 @@ import { pruneHistory } from '../../src/updates/prune.js'
 import { worldApp } from '../app.js'
 import { deleteTool } from '../deletion.js'
 
-const { call, token, database, apply, query } = await worldApp(t)
+const { call, database, apply, query, alice } = await worldApp(t)
 const { db } = database
 const { history } = readConfig({})
-const alice = await token('alice@example.com')
 for (const description of ['one', 'two', 'three', 'four'])
   await call('PATCH', '/persona/1?update_mask=description', { token: alice, body: { description } })
 

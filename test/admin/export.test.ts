@@ -6,8 +6,7 @@ import { exportOrganisation } from '../../src/admin/export.js'
 import { parseSource } from '../../src/admin/source.js'
 import { worldApp } from '../app.js'
 
-const { database, token, call, apply, query } = await worldApp(t)
-const admin = await token('admin@example.com')
+const { database, call, apply, query, admin } = await worldApp(t)
 const INVISIBLE = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u
 
 /** What readers of YAML 1.1 or 1.2 take for something else, or cannot read as it is. */

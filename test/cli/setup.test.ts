@@ -5,10 +5,8 @@ import { parse } from 'yaml'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { authenticate } from '../../src/auth/authenticate.js'
 import { hashToken } from '../../src/auth/token.js'
-import { readConfig } from '../../src/config.js'
-import { openUrl } from '../../src/db/open.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
-import { testDatabase } from '../postgres.js'
+import { opened, testDatabase } from '../postgres.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 import { agentctl } from './agentctl.js'
 
@@ -28,8 +26,7 @@ t.test('init: an empty database has its schema, an administrator and a token; a 
   t.match(JSON.parse(planned.stdout).pending[0], /^\d{4}_\w+$/)
   const { status, stdout, stderr } = await run('init alice@example.com')
   t.equal(status, 0, stderr)
-  const database = openUrl(url, readConfig({}))
-  t.teardown(() => database.close())
+  const database = opened(t, url)
   const { caller } = await authenticate(database.db, hashToken(stdout.trim()), undefined)
   t.match(caller, { email: 'alice@example.com', permission: 'admin' })
   const again = await run('init bob@example.com')

@@ -7,11 +7,9 @@ import { auditHolds } from '../world.js'
 /* Agents come and go over HTTP: `POST /persona` and `DELETE /persona/{id}`. */
 
 const world = await worldApp(t)
-const { call, database, query } = world
+const { call, database, query, alice, admin } = world
 auditHolds(t, database)
-const alice = await world.token('alice@example.com')
 const bob = await world.token('bob@example.com')
-const admin = await world.token('admin@example.com')
 
 const NEW = { ...REQUIRED_FIELDS, name: ' Support ', document_set_ids: [], tool_ids: [] }
 

@@ -10,11 +10,9 @@ import { auditRows, faultsOf, hashOfEverything, newPerson, storedTool, warningsO
 /* Custom tools come and go over HTTP: `POST /admin/tool/custom` and `DELETE /admin/tool/custom/{id}`. */
 
 const world = await worldApp(t)
-const { call, database } = world
+const { call, database, admin, alice } = world
 await newPerson(database, 'maker@example.com', 'manage:actions')
 const maker = await world.token('maker@example.com')
-const admin = await world.token('admin@example.com')
-const alice = await world.token('alice@example.com')
 
 const NEW = { name: 'weather', definition: DEFINITION, passthrough_auth: false }
 const NULLS = { name: null, definition: null, passthrough_auth: null }

@@ -1,14 +1,12 @@
 import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
-import { readConfig } from '../../src/config.js'
 import { ServerUnfit } from '../../src/db/connection/database-error.js'
-import { openUrl } from '../../src/db/open.js'
 import { appOver } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
 import { eventually } from '../eventually.js'
 import { MessageProxy } from '../faults/message-proxy.js'
-import { addressOf, testDatabase, urlThrough } from '../postgres.js'
+import { addressOf, opened, testDatabase, urlThrough } from '../postgres.js'
 import { worldDatabase } from '../world.js'
 
 /** A busy machine must not be taken for a conflict. */
@@ -33,8 +31,7 @@ for (const mode of ['on', 'off']) {
     for (const [name, value] of Object.entries(SETTINGS)) {
       await sql`alter database ${sql.id(databaseOf(url))} set ${sql.raw(name)} = ${sql.raw(value)}`.execute(before.db)
     }
-    const database = openUrl(url, readConfig({ DATABASE_POOL_SIZE: '8', ...PATIENCE, PREPARED_STATEMENTS: mode }))
-    t.teardown(() => database.close())
+    const database = opened(t, url, { DATABASE_POOL_SIZE: '8', ...PATIENCE, PREPARED_STATEMENTS: mode })
     const shown = sql`select current_setting('transaction_isolation') as level, current_setting('TimeZone') as zone`
     const expected = [{ level: 'read committed', zone: 'UTC' }]
     t.same((await shown.execute(database.db)).rows, expected, 'a query')
@@ -69,11 +66,8 @@ t.test('503 while the server lets the role not in, as after a rotated password, 
   const as = new URL(url)
   as.username = role // nothing is set where the host is a folder of sockets
   if (as.username === '') as.searchParams.set('user', role)
-  const database = openUrl(as.href, readConfig({}))
-  t.teardown(async () => {
-    await database.close()
-    await asSuperuser(`drop role ${role}`)
-  })
+  t.teardown(() => asSuperuser(`drop role ${role}`))
+  const database = opened(t, as.href)
   const { call } = await appOver(t, database)
   const update = async () => {
     const body = { name: `${Math.random()}` }
@@ -93,12 +87,9 @@ t.test('503 while the server lets the role not in, as after a rotated password, 
 t.test('78 and a sentence for a server that the service cannot use: the command and the service', async t => {
   const { url } = await testDatabase(t)
   const latin = `latin_${process.pid}`
-  const database = openUrl(url, readConfig({}))
-  await sql`create database ${sql.id(latin)} encoding 'LATIN1' locale 'C' template template0`.execute(database.db)
-  t.teardown(async () => {
-    await sql`drop database ${sql.id(latin)} with (force)`.execute(database.db)
-    await database.close()
-  })
+  const { db } = opened(t, url)
+  await sql`create database ${sql.id(latin)} encoding 'LATIN1' locale 'C' template template0`.execute(db)
+  t.teardown(() => sql`drop database ${sql.id(latin)} with (force)`.execute(db))
   await refuses(t, url.replace(databaseOf(url), latin), /its encoding is LATIN1: make one with ENCODING 'UTF8'/)
   await refuses(t, await through(t, url, /PostgreSQL \d+\.\d+/, 'CockroachDB'), /it is CockroachDB.*needs PostgreSQL$/)
   const pooled = await MessageProxy.open({ ...addressOf(url), disguised: true })
@@ -119,8 +110,7 @@ async function through(t: Test, url: string, from: RegExp, to: string): Promise<
 }
 
 async function refuses(t: Test, url: string, sentence: RegExp): Promise<void> {
-  const database = openUrl(url, readConfig({ DATABASE_POOL_SIZE: '1' }))
-  t.teardown(() => database.close())
+  const database = opened(t, url, { DATABASE_POOL_SIZE: '1' })
   t.match(await t.rejects(sql`select 1`.execute(database.db), ServerUnfit), { message: sentence })
   const { status, stderr } = await agentctl({ url, args: ['status'] })
   t.equal(status, 78)

@@ -1,25 +1,15 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import {
-  chmodSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import pg from 'pg'
 import t, { type Test } from 'tap'
 import { startEmbedded } from '../../src/db/embedded/embedded.js'
 import { accountFor } from '../../src/db/embedded/home.js'
 import { eventually } from '../eventually.js'
 import { processesWhere } from '../faults/cluster.js'
+import { newFolder, withClient } from '../postgres.js'
 
 const USER_PROGRAM = fileURLToPath(new URL('embedded-user.js', import.meta.url))
 const { PG_BIN_DIR } = process.env
@@ -34,7 +24,7 @@ interface User {
 }
 
 t.test('it starts, answers, stops and finds its data again; no path is too long, no pid file believed', async t => {
-  const dataDir = join(folder(t), `${'a'.repeat(120)} b,"c'%41ü`)
+  const dataDir = join(newFolder(t), `${'a'.repeat(120)} b,"c'%41ü`)
   const first = await startEmbedded({ dataDir, ...OPTIONS })
   const home = homeOf(first.url)
   t.teardown(() => rmSync(dirname(home), { recursive: true, force: true }))
@@ -61,7 +51,7 @@ t.test('it starts, answers, stops and finds its data again; no path is too long,
 
 t.test('SIGKILL at any moment of a first start: the next start recovers', async t => {
   for (const afterMs of [70, 600]) {
-    const dataDir = folder(t)
+    const dataDir = newFolder(t)
     const killed = enter(t, dataDir)
     await sleep(afterMs)
     killed.process.kill('SIGKILL')
@@ -77,7 +67,7 @@ t.test('SIGKILL at any moment of a first start: the next start recovers', async 
 })
 
 t.test('where it cannot run: one sentence that names DATABASE_URL', async t => {
-  const dataDir = folder(t)
+  const dataDir = newFolder(t)
   const unavailable = {
     name: 'EmbeddedUnavailable',
     message: /^the embedded PostgreSQL cannot run: .*; set DATABASE_URL to/,
@@ -96,7 +86,7 @@ t.test(
   'root: data that the account cannot reach is under the temporary folder',
   { skip: accountFor() === undefined },
   async t => {
-    const closed = folder(t)
+    const closed = newFolder(t)
     chmodSync(closed, 0o700)
     const lines: string[] = []
     const first = await startEmbedded({ dataDir: join(closed, 'data'), ...OPTIONS, log: line => lines.push(line) })
@@ -111,13 +101,6 @@ t.test(
     await second.stop()
   },
 )
-
-function folder(t: Test): string {
-  const path = mkdtempSync(join(tmpdir(), 'embedded-'))
-  chmodSync(path, 0o755)
-  t.teardown(() => rmSync(path, { recursive: true, force: true, maxRetries: 5 }))
-  return path
-}
 
 function enter(t: Test, dataDir: string): User {
   const child = spawn(process.execPath, [USER_PROGRAM, dataDir, 'fsync=off'], {
@@ -140,13 +123,7 @@ async function leave(user: User): Promise<void> {
 }
 
 async function query(url: string, text: string): Promise<unknown[]> {
-  const client = new pg.Client({ connectionString: url })
-  await client.connect()
-  try {
-    return (await client.query(text)).rows
-  } finally {
-    await client.end()
-  }
+  return await withClient(url, async client => (await client.query(text)).rows)
 }
 
 /** The folder of the cluster. */

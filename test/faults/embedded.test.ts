@@ -1,10 +1,10 @@
 import { spawnSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdtempSync, readFileSync, renameSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readFileSync, renameSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
+import { newFolder } from '../postgres.js'
 import { ask, ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
 
@@ -13,9 +13,7 @@ const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
 const { PATH = '', PG_BIN_DIR = '' } = process.env
 
 /** The data folder of a service, and its embedded server seen from outside. */
-const folder = mkdtempSync(join(tmpdir(), 'agents-embedded-'))
-chmodSync(folder, 0o755) // the server's own account has to reach it
-t.teardown(() => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }))
+const folder = newFolder(t)
 const home = join(folder, 'postgresql')
 const url = `postgres:///postgres?user=postgres&host=${encodeURIComponent(join(home, 'run'))}`
 

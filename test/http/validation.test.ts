@@ -9,8 +9,7 @@ import { worldApp } from '../app.js'
 
 /* The schema of a route is what acts: another schema refuses something else. */
 
-const { call, token } = await worldApp(t)
-const admin = await token('admin@example.com')
+const { call, token, admin } = await worldApp(t)
 
 t.test('the query parameters that the document lists are those that the service takes', async t => {
   const { paths } = (await call('GET', '/openapi.json')).json()

@@ -1,8 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { Agent, type IncomingMessage, request } from 'node:http'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -11,6 +10,7 @@ import t, { type Test } from 'tap'
 import { eventually } from '../eventually.js'
 import { freePort } from '../faults/cluster.js'
 import { inWork, RawConnection, type Running, running } from '../http/running.js'
+import { newFolder } from '../postgres.js'
 
 const FRONT = fileURLToPath(new URL('../../../ops/front/', import.meta.url))
 
@@ -81,7 +81,7 @@ async function sendUpdate(service: Running, { port, agent, payload }: { port: nu
 async function started(t: Test, program: string, { port: servicePort }: Running): Promise<number> {
   const port = await freePort()
   const at = `127.0.0.1:${servicePort}`
-  const folder = mkdtempSync(join(tmpdir(), 'front-'))
+  const folder = newFolder(t)
   const own = readFileSync(join(FRONT, 'nginx.conf'), 'utf8').replace('127.0.0.1:8088', `127.0.0.1:${port}`)
   writeFileSync(join(folder, 'nginx.conf'), `pid ${folder}/pid;\n${own.replace('127.0.0.1:8080', at)}`)
   const checks = { SERVICE_1_CHECK_PORT: String(servicePort), SERVICE_2_CHECK_PORT: String(servicePort) }

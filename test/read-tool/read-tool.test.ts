@@ -3,8 +3,7 @@ import { parse } from 'yaml'
 import { worldApp } from '../app.js'
 
 const TOOL = 10
-const { call, token, database } = await worldApp(t)
-const admin = await token('admin@example.com')
+const { call, database, admin } = await worldApp(t)
 
 t.test('200: the tool as an update answers it, with a tag that an update takes as If-Match', async t => {
   const headers = [{ key: 'X-Key', value: 'a secret that nobody reads' }]

@@ -1,9 +1,9 @@
 import { hash, randomBytes } from 'node:crypto'
-import pg from 'pg'
 import t, { type Test } from 'tap'
 import { CommandLine, nameOf } from '../../src/admin/commands/command.js'
 import { allCommands, programOf } from '../../src/admin/commands/run.js'
 import { generateKey } from '../../src/secrets/key-ring.js'
+import { withClient } from '../postgres.js'
 import { versionOf, warningsOf } from '../updates/stored-state.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 import { runEveryCommand } from './every-command.js'
@@ -174,9 +174,7 @@ const bytesOfRows = (url: string) => valuesOf(url, '*')
 
 /** What is selected of every row, as text; bytes are decoded. */
 async function valuesOf(url: string, selected: string): Promise<string> {
-  const client = new pg.Client({ connectionString: url })
-  await client.connect()
-  try {
+  return await withClient(url, async client => {
     const { rows } = await client.query<{ name: string }>(
       `select format('%I.%I', schemaname, tablename) as name from pg_tables
        where schemaname not in ('pg_catalog', 'information_schema')`,
@@ -190,9 +188,7 @@ async function valuesOf(url: string, selected: string): Promise<string> {
       texts.push(...read.flat().map(value => (Buffer.isBuffer(value) ? value.toString('latin1') : String(value))))
     }
     return texts.join('\n')
-  } finally {
-    await client.end()
-  }
+  })
 }
 
 /** In which encodings a text holds the marker, at whatever place of a longer value the marker stood. */

@@ -12,8 +12,7 @@ const named = (operationId: string) => {
 }
 
 t.test('a Warning names two tools of one agent whose functions have one name, wherever they meet', async t => {
-  const { call, token, database } = await worldApp(t)
-  const admin = await token('admin@example.com')
+  const { call, database, admin } = await worldApp(t)
   const ask = async (method: string, url: string, body: object, as = admin) => {
     const { statusCode, headers, json } = await call(method, url, { token: as, body })
     t.ok(statusCode < 300, `${method} ${url} ${statusCode < 300 || JSON.stringify(json())}`)

@@ -1,7 +1,5 @@
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { readConfig } from '../../src/config.js'
-import { openUrl } from '../../src/db/open.js'
 import { generateKey } from '../../src/secrets/key-ring.js'
 import { eventually } from '../eventually.js'
 import { ServiceProcess } from '../faults/service.js'
@@ -17,13 +15,11 @@ const small = `${' '.repeat(20_000)}${JSON.stringify({ definition: DEFINITION })
 const heavy = JSON.stringify({ definition: { ...DEFINITION, 'x-heavy': Array(200_000).fill(1.5) } })
 
 t.test('workers that end at any moment of a task never end the service: each request is answered', async t => {
-  const { url } = await worldDatabase(t)
-  const database = openUrl(url, readConfig({}))
+  const { url, database } = await worldDatabase(t)
   const persons = ['one', 'two', 'three']
   const tokens = await Promise.all(
     persons.map(name => tokenOf(database, { email: `alice+${name}@example.com`, active: true })),
   )
-  await database.close()
   const killing = { NODE_OPTIONS: `--import=${KILLING}`, WORKER_KILLS: String(KILLS) }
   const service = await ServiceProcess.start({ DATABASE_URL: url, SECRET_KEYS: generateKey(), ...killing })
   t.teardown(() => service.stop('SIGKILL'))

@@ -184,8 +184,7 @@ t.test('200: ids of files sort by code point, as the database does, so re-sendin
 })
 
 t.test('the rules of the mask itself', async t => {
-  const { call, token, database } = await worldApp(t)
-  const admin = await token('admin@example.com')
+  const { call, database, admin } = await worldApp(t)
   const send = (query: string, body: unknown, headers = {}) =>
     call('PATCH', `/persona/11${query}`, { token: admin, body, headers })
   const before = await hashOfEverything(database.db)

@@ -8,8 +8,7 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { faultsOf, storedTool } from '../updates/stored-state.js'
 
 const world = await worldApp(t)
-const { call } = world
-const admin = await world.token('admin@example.com')
+const { call, admin } = world
 const VALIDATE = '/admin/tool/custom/validate'
 const put = (id: number, body: unknown, as = admin) => call('PUT', `/admin/tool/custom/${id}`, { token: as, body })
 

@@ -7,13 +7,12 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { auditRows, versionOf } from './stored-state.js'
 
 const world = await worldApp(t)
-const { call, token } = world
+const { call, admin, alice } = world
 const { db } = world.database
 
 t.afterEach(async () => t.same((await verifyAudit(db)).findings, [], 'each chain is whole'))
 
 t.test('one row for each effective change of an agent, none for what is refused, dry or without effect', async t => {
-  const alice = await token('alice@example.com')
   const edit = (body: Record<string, unknown>, headers = {}) =>
     call('PATCH', `/persona/11?update_mask=${Object.keys(body)}`, { token: alice, body, headers })
   const before = await auditRows(db, 'persona', 11)
@@ -60,7 +59,7 @@ t.test('one row for each effective change of an agent, none for what is refused,
 })
 
 t.test('a chain of changes by two people, with texts that JSON escapes; times do not run back', async t => {
-  const people = [await token('alice@example.com'), await token('admin@example.com')]
+  const people = [alice, admin]
   for (let i = 0; i < 21; i++) {
     const body = i % 7 === 0 ? { label_ids: [1 + ((i / 7) % 3)], name: `é"\\ ${i}\n\u2028` } : { task_prompt: `${i}` }
     const url = `/persona/1?update_mask=${Object.keys(body)}`
@@ -73,7 +72,6 @@ t.test('a chain of changes by two people, with texts that JSON escapes; times do
 })
 
 t.test("a tool's rows hold masks and hashes, no secret, and its definition's order", async t => {
-  const admin = await token('admin@example.com')
   const put = (body: object) => call('PUT', '/admin/tool/custom/16', { token: admin, body })
   const before = await auditRows(db, 'tool', 16)
   const paths = { '/b': { get: { summary: 'B', operationId: 'b' } }, '/a': { get: { operationId: 'a', summary: 'A' } } }

@@ -5,8 +5,7 @@ import { worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { auditRows, faultsOf, newPerson } from './stored-state.js'
 
-const { call, token, database } = await worldApp(t)
-const alice = await token('admin@example.com')
+const { call, token, database, admin: alice } = await worldApp(t)
 await newPerson(database, 'second@example.com', 'manage:actions')
 const bob = await token('second@example.com')
 

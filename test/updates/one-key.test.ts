@@ -1,21 +1,19 @@
 import { sql } from 'kysely'
 import t from 'tap'
 import { definitionOf } from '../../bench/world.js'
-import { readConfig } from '../../src/config.js'
-import { openUrl } from '../../src/db/open.js'
 import { sha256 } from '../../src/updates/audit.js'
 import { appOver, REQUIRED_FIELDS, worldApp } from '../app.js'
 import { ask } from '../faults/service.js'
 import { ADMIN } from '../fixtures/users.js'
 import { connectedTo } from '../mcp/connected.js'
+import { opened } from '../postgres.js'
 import { listening } from '../test-service.js'
 import { worldDatabase } from '../world.js'
 import { auditRows, untilLocked } from './stored-state.js'
 
 /* Two requests with one Idempotency-Key at once, while another session holds the row, by each route that writes one resource. */
 
-const { app, call, token, database, url } = await worldApp(t)
-const admin = await token('admin@example.com')
+const { app, call, database, url, admin } = await worldApp(t)
 const port = await listening(app)
 
 type Place = { table: 'persona' | 'tool'; id: number }
@@ -94,9 +92,7 @@ t.test('one agent of two creations with one key at once', async t => {
 })
 
 t.test('one effect, and true answers, of one key at once at two services', async t => {
-  const other = openUrl(url, readConfig({}))
-  t.teardown(() => other.close())
-  const calls = [call, (await appOver(t, other)).call]
+  const calls = [call, (await appOver(t, opened(t, url))).call]
   const write = (method: string, path: string, body?: object) => {
     const sent = { token: admin, headers: { 'idempotency-key': `"both ${method} ${path}"` }, ...(body && { body }) }
     return Promise.all([...calls, ...calls].map(each => each(method, path, sent)))
@@ -131,8 +127,7 @@ t.test('one effect of one call of an MCP tool at once at two services: the etag 
 
 t.test('409 where another transaction holds the key for longer than LOCK_TIMEOUT_MS, then 200', async t => {
   const own = await worldDatabase(t)
-  const impatient = openUrl(own.url, readConfig({ LOCK_TIMEOUT_MS: '100' }))
-  t.teardown(() => impatient.close())
+  const impatient = opened(t, own.url, { LOCK_TIMEOUT_MS: '100' })
   const { call } = await appOver(t, impatient)
   const key = Buffer.from(sha256(JSON.stringify([ADMIN, 'held'])), 'hex')
   const held = await own.database.db.startTransaction().execute()

@@ -17,9 +17,7 @@ const OPERATIONS = [
 const TOO_LARGE = `{"name":"${'x'.repeat(6 * 1024 * 1024)}"}`
 
 t.test('the order of the checks', async t => {
-  const { app, call, token, database } = await worldApp(t)
-  const admin = await token('admin@example.com')
-  const alice = await token('alice@example.com')
+  const { app, call, token, database, admin, alice } = await worldApp(t)
   const bob = await token('bob@example.com')
 
   t.test('401 before anything is validated', async t => {

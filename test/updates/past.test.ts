@@ -10,8 +10,7 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { worldFile } from '../world.js'
 import { newPerson, sequence, versionOf } from './stored-state.js'
 
-const { call, token, database, ring } = await worldApp(t)
-const alice = await token('admin@example.com')
+const { call, token, database, ring, admin: alice } = await worldApp(t)
 
 const VERSIONS = 30
 const AGENT = '/persona/1'

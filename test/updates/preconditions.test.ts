@@ -5,9 +5,7 @@ import { auditRows, faultsOf, storedAgent, versionOf } from './stored-state.js'
 const READ = '/persona/1?update_mask=&dry_run=true'
 
 t.test('If-Match on an agent', async t => {
-  const { call, token, database } = await worldApp(t)
-  const alice = await token('alice@example.com')
-  const admin = await token('admin@example.com')
+  const { call, database, alice, admin } = await worldApp(t)
   const edit = (body: object, ifMatch?: string, token = alice) => {
     const headers = ifMatch === undefined ? {} : { 'if-match': ifMatch }
     return call('PATCH', `/persona/1?update_mask=${Object.keys(body)}`, { token, body, headers })
@@ -115,8 +113,7 @@ t.test('If-Match on an agent', async t => {
 })
 
 t.test('If-Match on a tool', async t => {
-  const { call, token } = await worldApp(t)
-  const admin = await token('admin@example.com')
+  const { call, admin } = await worldApp(t)
   const put = (body: unknown, tag?: string) =>
     call('PUT', '/admin/tool/custom/10', { token: admin, body, headers: tag === undefined ? {} : { 'if-match': tag } })
   const read = await put({})
@@ -147,8 +144,7 @@ t.test('If-Match on a tool', async t => {
 })
 
 t.test('412 if If-None-Match names the stored state or is *, in any form; 200 if it names another', async t => {
-  const { call, token, database } = await worldApp(t)
-  const admin = await token('admin@example.com')
+  const { call, database, admin } = await worldApp(t)
   for (const [method, url, read, kind] of [
     ['PATCH', '/persona/1?update_mask=description', '/persona/1', 'persona'],
     ['PUT', '/admin/tool/custom/10?', '/tool/10', 'tool'],

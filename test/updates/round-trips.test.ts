@@ -13,9 +13,7 @@ const ITEMS = definitionOf(10)
 const VALIDATE = '/admin/tool/custom/validate'
 
 t.test('round trips to the database, authentication included, when nobody else is at the same row', async t => {
-  const { call, token, database } = await worldApp(t)
-  const alice = await token('alice@example.com')
-  const admin = await token('admin@example.com')
+  const { call, database, alice, admin } = await worldApp(t)
   const updateAgent = (fields: object, query = '', as = alice, headers = {}) =>
     call('PATCH', `/persona/${ALICES_AGENT}${query}`, { token: as, body: { ...REQUIRED_FIELDS, ...fields }, headers })
   const updateTool = (fields: object, query = '') =>
@@ -66,8 +64,7 @@ t.test('round trips to the database, authentication included, when nobody else i
 })
 
 t.test('200 for a definition that was stored, and pruned since', async t => {
-  const { call, token, database } = await worldApp(t)
-  const admin = await token('admin@example.com')
+  const { call, database, admin } = await worldApp(t)
   const update = (definition: unknown) =>
     call('PUT', `/admin/tool/custom/${TOOL}`, { token: admin, body: { definition } })
   await update(definitionOf(13))
@@ -82,9 +79,7 @@ t.test('200 for a definition that was stored, and pruned since', async t => {
 })
 
 t.test('what an update does not change is not written', async t => {
-  const { call, token, database } = await worldApp(t)
-  const alice = await token('alice@example.com')
-  const admin = await token('admin@example.com')
+  const { call, database, alice, admin } = await worldApp(t)
   const agent = { ...REQUIRED_FIELDS, tool_ids: [10, 13], label_ids: [1, 2] }
   const tool = { definition: ITEMS, custom_headers: [{ key: 'X-Key', value: 'one' }] }
   const updateAgent = (fields: object) =>

@@ -41,9 +41,7 @@ t.test('200 with Warning: the notice of what an update replaced', async t => {
 })
 
 t.test('200 with Warning, or 422 and 403 under strict handling: fields that are ignored or kept', async t => {
-  const { call, token, database } = await worldApp(t)
-  const alice = await token('alice@example.com')
-  const admin = await token('admin@example.com')
+  const { call, database, alice, admin } = await worldApp(t)
   const hashed = await hashOfEverything(database.db)
   const whole = { ...REQUIRED_FIELDS, document_set_ids: [1, 2] }
   const dry = (body: object, headers = {}) =>
@@ -101,8 +99,7 @@ t.test('200 with Warning, or 422 and 403 under strict handling: fields that are 
 })
 
 t.test('200 with Warning, or 422 under strict handling: a null that does not clear what is stored', async t => {
-  const { call, token } = await worldApp(t)
-  const admin = await token('admin@example.com')
+  const { call, admin } = await worldApp(t)
   const patch = async (body: object, headers = {}, query = '') =>
     await call('PATCH', `/persona/1${query}`, { token: admin, body: { ...REQUIRED_FIELDS, ...body }, headers })
   const set = { label_ids: [1], uploaded_image_id: 'image', display_priority: 4 }
@@ -130,8 +127,7 @@ const AGENT = '/persona/1?update_mask=description'
 const TOOL = '/admin/tool/custom/10'
 
 t.test('204 with the tag of the stored version; all else is as without the preference', async t => {
-  const { call, token, database } = await worldApp(t)
-  const admin = await token('admin@example.com')
+  const { call, database, admin } = await worldApp(t)
   const update = (method: string, url: string, body: object, headers: object = MINIMAL) =>
     call(method, url, { token: admin, body, headers: { ...headers } })
   for (const [method, url, read] of [

@@ -25,8 +25,7 @@ const document = (getItem: object, addItem: object | null = ADD_ITEM) => ({
 })
 
 t.test('what the parameter adds to the answer, and for whom', async t => {
-  const { call, token, database } = await worldApp(t)
-  const admin = await token('admin@example.com')
+  const { call, token, database, admin } = await worldApp(t)
   const validate = (as: string, query: string, definition: unknown = document(GET_ITEM)) =>
     call('POST', VALIDATE + query, { token: as, body: { definition } })
 
@@ -80,8 +79,7 @@ t.test('what the parameter adds to the answer, and for whom', async t => {
 })
 
 t.test('what a change of the stored definition means', async t => {
-  const { call, token } = await worldApp(t)
-  const admin = await token('admin@example.com')
+  const { call, admin } = await worldApp(t)
   const store = (body: object) => call('PUT', '/admin/tool/custom/10', { token: admin, body })
   const impactOf = async (definition: unknown) => {
     const answer = await call('POST', `${VALIDATE}?tool_id=10`, { token: admin, body: { definition } })

@@ -2,8 +2,7 @@ import t from 'tap'
 import { parse } from 'yaml'
 import { worldApp } from '../app.js'
 
-const { app, call, token, database } = await worldApp(t)
-const admin = await token('admin@example.com')
+const { app, call, database, admin } = await worldApp(t)
 const VALIDATE = '/admin/tool/custom/validate'
 
 const incomplete = parse(`
