@@ -89,7 +89,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const authenticate = registerAuthentication(app, database)
 
   await app.register(async pages => {
-    registerDocs(pages)
+    await registerDocs(pages)
     registerReadPage(pages)
     registerProbes(pages, service)
   })

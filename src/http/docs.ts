@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import swagger from '@fastify/swagger'
 import type { FastifyInstance } from 'fastify'
 
 /** The content of a built page file. Pages have no inline scripts and use relative addresses, so that they work below a proxy's path prefix. */
@@ -15,8 +17,10 @@ const DOCS_POLICY =
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 /** Registers `GET /openapi.json`, `GET /docs` (a page to read and try the API, without external resources), and `GET /`, which redirects browsers to `/console`. */
-export function registerDocs(app: FastifyInstance): void {
-  const document = readFileSync(new URL('../../../openapi/openapi.json', import.meta.url))
+export async function registerDocs(app: FastifyInstance): Promise<void> {
+  const path = fileURLToPath(new URL('../../../openapi/openapi.json', import.meta.url))
+  await app.register(swagger, { mode: 'static', specification: { path, baseDir: dirname(path) } })
+  const document = Buffer.from(`${JSON.stringify(app.swagger(), null, 2)}\n`)
   app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document))
   app.get('/', PAGE, ({ headers: { accept = '' } }, reply) => {
     reply.header('vary', 'accept')
