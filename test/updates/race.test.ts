@@ -205,11 +205,12 @@ t.test('503: an update whose rights change each time it is tried is not applied,
   const afterCaller: KyselyPlugin = {
     transformQuery: ({ node }) => node,
     transformResult: async ({ result }) => {
-      if (result.rows[0] !== undefined && 'grants' in result.rows[0]) await change()
+      if (result.rows[0] !== undefined && 'found' in result.rows[0]) await change()
       return result
     },
   }
-  const interposed: Database = Object.assign(Object.create(database), { db: database.db.withPlugin(afterCaller) })
+  const db = database.db.withPlugin(afterCaller)
+  const interposed: Database = Object.assign(Object.create(database), { db, readsOf: () => db })
   const { call } = await appOver(t, interposed)
   const asked = { token: await token('admin@example.com'), body: { description: 'x' }, headers: { 'if-match': '*' } }
   const answer = await call('PATCH', '/persona/11?update_mask=description', asked)
