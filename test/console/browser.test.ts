@@ -54,7 +54,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.getByText('Not saved: Prompt').waitFor()
       await isClean('an agent that is edited')
       const asked = page.waitForEvent('dialog')
-      const left = page.getByRole('link', { name: 'Tools', exact: true }).first().click()
+      const left = page.getByRole('link', { name: 'Tools', exact: true }).first().press('Enter')
       t.match((await asked).message(), /^Leave without saving\? What you changed of Planner/)
       await (await asked).dismiss()
       await left
@@ -111,8 +111,8 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.locator('.change', { hasText: 'restored by' }).first().waitFor()
       t.equal((await agent()).system_prompt, 'Plan trips to five islands.')
 
-      await page.getByRole('link', { name: 'Tools', exact: true }).first().click()
-      await page.getByRole('link', { name: 'New tool' }).click()
+      await page.getByRole('link', { name: 'Tools', exact: true }).first().press('Enter')
+      await page.getByRole('link', { name: 'New tool' }).press('Enter')
       await page.getByLabel('Name', { exact: true }).fill(`orders ${width}`)
       const box = page.getByLabel('OpenAPI definition')
       await box.fill(JSON.stringify(BROKEN, null, 2))
@@ -124,19 +124,19 @@ t.test('the page is a place to work', { skip }, async t => {
       await box.press('Tab')
       t.not(await page.evaluate('document.activeElement.className.includes("cm-content")'), true, 'the keyboard leaves')
       await isClean('a definition with faults')
-      await page.getByRole('button', { name: 'Repair', exact: true }).click()
+      await page.getByRole('button', { name: 'Repair', exact: true }).press('Enter')
       await page.getByLabel('Server, if it names none').fill('https://orders.example.com')
-      await page.getByRole('button', { name: 'Look again' }).click()
+      await page.getByRole('button', { name: 'Look again' }).press('Enter')
       await page.locator('dialog ins', { hasText: 'https://orders.example.com' }).waitFor()
       await isClean('a repair')
-      await page.getByRole('button', { name: 'Put this' }).click()
+      await page.getByRole('button', { name: 'Put this' }).press('Enter')
       await page.locator('details', { hasText: 'orders_id_get' }).waitFor()
-      await page.getByRole('button', { name: 'Create the tool' }).click()
-      await page.getByRole('button', { name: 'Create', exact: true }).click()
+      await page.getByRole('button', { name: 'Create the tool' }).press('Enter')
+      await page.getByRole('button', { name: 'Create', exact: true, disabled: false }).press('Enter')
       await page.locator('#state', { hasText: /Tool \d+, version 1, owner: admin@example.com/ }).waitFor()
 
-      await page.getByRole('link', { name: 'Tools', exact: true }).first().click()
-      await page.getByRole('link', { name: 'weather', exact: true }).click()
+      await page.getByRole('link', { name: 'Tools', exact: true }).first().press('Enter')
+      await page.getByRole('link', { name: 'weather', exact: true }).press('Enter')
       await page.locator('.use', { hasText: /^\d+ agents?\.$/ }).waitFor()
       await page.getByRole('link', { name: /^Planner/ }).waitFor() // by its name
       await isClean('a tool')
@@ -146,21 +146,18 @@ t.test('the page is a place to work', { skip }, async t => {
       const { definition } = (await call('GET', '/tool/1', { token: tokens.admin })).json()
       await box.fill(JSON.stringify(definition).replace(/get_forecast\w*/, `get_forecast_${width}`))
       await page.locator('.changes', { hasText: `get_forecast_${width}` }).waitFor()
-      await page.getByRole('button', { name: 'Review and save' }).click()
+      await page.getByRole('button', { name: 'Review and save' }).press('Enter')
       await page.locator('dialog h2', { hasText: 'GET /forecast/{place}' }).waitFor()
-      await page
-        .locator('dialog')
-        .getByRole('link', { name: /^Planner/ })
-        .waitFor() // for whom
+      await page.locator('dialog a', { hasText: /^Planner/ }).waitFor() // for whom
       await isClean('whom a definition affects')
-      await page.getByRole('button', { name: 'Save', exact: true }).click()
+      await page.getByRole('button', { name: 'Save', exact: true }).press('Enter')
       await page.locator('#state', { hasText: 'Saved.' }).waitFor()
       await page.locator('.change summary').first().press('Enter')
       await page.locator('.change h2', { hasText: 'GET /forecast/{place}' }).waitFor()
 
       t.strictSame(await page.context().cookies(), [])
       t.equal(await page.evaluate('localStorage.length + sessionStorage.length'), 0)
-      await page.getByRole('link', { name: 'Sign out' }).click()
+      await page.getByRole('link', { name: 'Sign out' }).press('Enter')
       await page.getByLabel('Access token').waitFor() // the token is gone
       isSilent()
     })
@@ -174,48 +171,67 @@ t.test('the page is a place to work', { skip }, async t => {
     t.equal(await page.getByText(/^Restore/).count(), 0)
     await page.getByLabel('Prompt').fill('Answer in one sentence.')
     t.equal(await page.getByRole('button', { name: 'Review and save' }).count(), 0, 'what it may not is not shown')
-    await page.getByRole('button', { name: 'Propose' }).click()
+    await page.getByRole('button', { name: 'Propose' }).press('Enter')
     await page.getByLabel('Message to those who decide').fill(`Shorter ${TAGS}`)
     await page.locator('dialog ins', { hasText: 'one sentence' }).waitFor()
     await isClean('a proposal before it is made')
-    await page.locator('dialog').getByRole('button', { name: 'Propose' }).click()
+    await page.locator('dialog').getByRole('button', { name: 'Propose' }).press('Enter')
     await page.getByRole('heading', { name: 'Change of Welcome' }).waitFor()
     await page.getByRole('button', { name: 'Withdraw' }).waitFor()
     t.equal(await page.getByRole('button', { name: 'Approve' }).count(), 0)
     await page.reload()
     await signIn(tokens.admin)
-    await page.getByRole('link', { name: 'Proposals' }).first().click()
+    await page.getByRole('link', { name: 'Proposals' }).first().press('Enter')
     await page.getByRole('link', { name: 'Welcome: Prompt' }).waitFor()
     await isClean('proposals')
-    await page.getByRole('link', { name: 'Welcome: Prompt' }).click()
+    await page.getByRole('link', { name: 'Welcome: Prompt' }).press('Enter')
     await page.locator('.difference ins', { hasText: 'one sentence' }).waitFor()
     t.equal((await send('PATCH', '/persona/3?update_mask=description', { description: 'Ours.' })).statusCode, 200)
-    await page.getByRole('button', { name: 'Approve' }).click()
+    await page.getByRole('button', { name: 'Approve' }).press('Enter')
     await page.locator('.problem h2', { hasText: /^Somebody changed this/ }).waitFor()
-    await page.getByRole('button', { name: 'Look again', exact: true }).click()
+    await page.getByRole('button', { name: 'Look again', exact: true }).press('Enter')
     await page.getByText('admin@example.com changed Description').waitFor()
     t.match(await page.locator('blockquote').textContent(), 'Shorter <img')
     await isClean('a proposal')
-    await page.getByRole('button', { name: 'Approve' }).click()
+    await page.getByRole('button', { name: 'Approve' }).press('Enter')
     await page.locator('#state', { hasText: 'approved by admin@example.com' }).waitFor()
     t.equal((await call('GET', '/persona/3', { token: tokens.admin })).json().system_prompt, 'Answer in one sentence.')
 
     t.equal((await call('DELETE', '/persona/2', { token: tokens.admin })).statusCode, 204)
-    await page.getByRole('link', { name: 'Changes', exact: true }).click()
+    await page.getByRole('link', { name: 'Changes', exact: true }).press('Enter')
     await page.locator('.change', { hasText: 'Chapter editorDeleted' }).waitFor()
     const update = page.locator('.change', { hasText: 'WelcomePrompt' }).first()
     await update.locator('summary').press('Enter')
     await update.locator('.difference ins', { hasText: 'one sentence' }).waitFor()
     await isClean('changes')
-    await page.getByRole('link', { name: 'Agents' }).click()
+    await page.getByRole('link', { name: 'Agents' }).press('Enter')
     await page.getByLabel('Deleted ones').press('Space')
     await page.locator('#state', { hasText: '1 deleted agent' }).waitFor()
     await isClean('deleted agents')
     await page.getByRole('link', { name: 'Chapter editor' }).press('Enter')
     await page.locator('h1', { hasText: 'Chapter editor' }).waitFor()
     await page.getByRole('button', { name: 'Restore version 1' }).press('Enter')
-    await page.locator('dialog').getByRole('button', { name: 'Restore version 1' }).click()
-    await page.locator('#state', { hasText: 'Agent 2, version 3' }).waitFor()
+    await page.locator('dialog').getByRole('button', { name: 'Restore version 1', disabled: false }).press('Enter')
+    await page.locator('#state', { hasText: 'Restored. Agent 2, version 3' }).waitFor()
+    await page.getByRole('button', { name: 'Delete this agent' }).press('Enter')
+    await page.getByRole('button', { name: 'Delete', exact: true, disabled: false }).press('Enter')
+    await page.getByRole('link', { name: 'New agent' }).press('Enter')
+    await page.getByLabel('Name', { exact: true }).fill('Proofreader')
+    await page.getByRole('button', { name: 'Create the agent' }).press('Enter')
+    await page.getByRole('button', { name: 'Create', exact: true, disabled: false }).press('Enter')
+    await page.locator('#state', { hasText: /^Created\. Agent \d+, version 1, owner: admin/ }).waitFor()
+
+    const path = '/persona/3?update_mask=name&propose=true'
+    const { headers } = await call('GET', '/persona/3', { token: tokens.reader })
+    const proposed = { token: tokens.reader, body: { name: 'Editor' }, headers: { 'if-match': String(headers.etag) } }
+    const { id } = (await call('PATCH', path, proposed)).json()
+    await send('POST', `/proposals/${id}/reject`, { reason: 'The name is known.' })
+    await page.goto(`${origin}/console#/proposals/${id}`)
+    await page.locator('.difference del', { hasText: 'Welcome' }).waitFor()
+    await page.getByRole('button', { name: 'Propose it again' }).press('Enter')
+    await page.getByText('Not saved: Name').waitFor()
+    t.equal(await page.getByLabel('Name', { exact: true }).inputValue(), 'Editor')
+    await page.getByRole('button', { name: 'Discard' }).press('Enter')
     isSilent()
   })
 
@@ -295,13 +311,9 @@ t.test('the page is a place to work', { skip }, async t => {
 
   await t.test('what keeps the page from working is told apart, with a way on', async t => {
     const expected = /status of (40\d|413|422|50\d)|ERR_|of its own/
-    const { page, signIn, isClean, isSilent } = await opened(t, browser, origin, 1400, expected)
+    const { page, fill, signIn, isClean, isSilent } = await opened(t, browser, origin, 1400, expected)
     const once: Page['route'] = (url, answer) => page.route(url, answer, { times: 1 })
     const title = (words: RegExp) => page.locator('.problem h2', { hasText: words }).waitFor()
-    const fill = async (token: string) => {
-      await page.getByLabel('Access token').fill(token)
-      await page.getByRole('button', { name: 'Sign in' }).click()
-    }
     await fill('pat_\u200bhidden')
     await title(/^The token has a character/)
     await fill('pat_unknown')
@@ -341,6 +353,16 @@ t.test('the page is a place to work', { skip }, async t => {
     t.equal(await page.locator('.problem').count(), 0)
     await page.evaluate('setTimeout(() => { throw new Error("of its own") })')
     await title(/^This page has a fault of its own/)
+
+    let release = () => {}
+    const held = new Promise<void>(resolve => (release = resolve))
+    await once(/\/tool\?/, route => held.then(() => route.fulfill({ json: [null], headers: { 'x-request-id': 'a' } })))
+    await page.goto(`${origin}/console#/agents/1`)
+    await page.getByLabel('Description').fill('Typed before a fault.')
+    release()
+    await page.getByLabel('What you typed').and(page.locator('textarea')).waitFor()
+    t.match(await page.getByLabel('What you typed').inputValue(), 'description: Typed before a fault.')
+    await page.goto(`${origin}/console#/agents`)
 
     await page.goto(`${origin}/console#/agents/1`)
     await page.getByLabel('Description').fill('Typed while the session ended.')
@@ -428,12 +450,15 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
   }
   const unexpected = () => said.filter(text => !expected.test(text))
   const isSilent = () => t.strictSame(unexpected(), [], 'the console of the browser is silent')
-  const signIn = async (token: string) => {
+  const fill = async (token: string) => {
     await page.getByLabel('Access token').fill(token)
     await page.getByRole('button', { name: 'Sign in' }).click()
+  }
+  const signIn = async (token: string) => {
+    await fill(token)
     await page.getByRole('button', { name: 'Sign in' }).waitFor({ state: 'detached' })
   }
-  return { page, signIn, isClean, isSilent }
+  return { page, fill, signIn, isClean, isSilent }
 }
 
 const VIOLATIONS = `options =>

@@ -34,7 +34,7 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
   const { record, now, shown, typed, changed, mayEdit, isEditable } = of
   const { me } = rights
   const mayShare = isEditable && (!mayEdit || me.permission === 'admin' || record?.owner?.id === me.user.id)
-  const [agents = [], tools = []] = useLists(isEditable, ['persona'], ['tool'])
+  const [agents = [], tools = []] = useLists(isEditable, 'agents', 'tools')
   const people = new Map([...agents, ...tools].flatMap(({ owner }) => (owner ? [[owner.id, owner]] : [])))
   const isTwice = (name: string) => tools.filter(other => other.name === name).length > 1
   const groupOf = (id: number) => me.managed_groups.find(group => group.id === id) ?? { id, name: `group ${id}` }
@@ -42,16 +42,15 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
   const others = fieldsOf({ ...record })
     .filter(isOther)
     .map(each => each.join(': '))
-  const [putPrompt, putGroups] = [typed('system_prompt'), typed('groups', mayShare)]
+  const onType = (read: () => string) => typed('system_prompt')?.(read())
+  const putGroups = typed('groups', mayShare)
   return (
     <Frame {...{ of, body: requestOf(changed) }} created={{ ...REQUIRED, ...(id === 0 && requestOf(shown)) }}>
       <h2>Prompt</h2>
       <Editor
         key={now?.etag}
         label="Prompt"
-        text={shown.system_prompt ?? ''}
-        isReadOnly={!isEditable}
-        onType={read => putPrompt?.(read())}
+        {...{ text: shown.system_prompt ?? '', isReadOnly: !isEditable, onType }}
       />
       <Field label="Name" value={shown.name} onChange={typed('name')} />
       <Field label="Description" rows={3} value={shown.description} onChange={typed('description')} />

@@ -29,7 +29,7 @@ interface EditorProps {
   onType(read: () => string, isPasted: boolean): void
   isReadOnly?: boolean
   code?: Extension
-  onView?(view: EditorView): void
+  onView?(view: EditorView): unknown
 }
 
 /** A CodeMirror editor for a prompt or a definition. The Tab key leaves it. */

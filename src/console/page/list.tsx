@@ -1,7 +1,7 @@
 import { h } from 'preact'
 import { useState } from 'preact/hooks'
 import { Check, Note, Tags, useLoad, useSearch, View } from './parts.js'
-import { type Proposal, type Rights, type Row, readAll } from './service.js'
+import { type ListName, type Proposal, type Rights, type Row, readAll } from './service.js'
 import { counted, dated, titled, visible } from './texts.js'
 
 const SHOWN = 200
@@ -28,28 +28,28 @@ const cellsOf = (row: Row | Proposal): [name: string, ...string[]] => {
   return [name, row.message, row.author.email, dated(row.created_at)]
 }
 
-/** The lists. Each has a switch with a word for its noun and a query, off and on. */
-const HEADS = ['No.', 'Name', 'Description', 'Owner', 'Last change']
+/** The lists of each view: the second with its switch on. */
 const HINT = 'Who sees an agent or a tool can propose a change of it. Somebody else approves it here.'
 const LISTS = {
-  agents: { path: 'persona', option: 'Deleted ones', words: ['', 'deleted '], queries: [{}, { deleted: 'true' }] },
-  tools: { path: 'tool', option: '', words: [''], queries: [{}] },
-  proposals: { path: 'proposals', option: 'Decided ones too', words: ['open ', ''], queries: [{ state: 'open' }, {}] },
-}
+  agents: { option: 'Deleted ones', lists: ['agents', 'deleted agents'] },
+  tools: { option: '', lists: ['tools', 'tools'] },
+  proposals: { option: 'Decided ones too', lists: ['open proposals', 'proposals'] },
+} satisfies Record<string, { option: string; lists: [ListName, ListName] }>
 
 /** The agents, tools or proposals that the token can see, with a search. */
 export function List({ view, rights }: { view: keyof typeof LISTS; rights: Rights }) {
   const [{ rows, isAll }, setRows] = useState<{ rows: (Row | Proposal)[]; isAll: boolean }>({ rows: [], isAll: false })
   const [isOn, setOn] = useState(false)
   const { isFound, field } = useSearch('Name, person, number')
-  const { path, option, words, queries } = LISTS[view]
+  const { option, lists } = LISTS[view]
+  const list = lists[isOn ? 1 : 0]
   const show = (rows: (Row | Proposal)[], isAll: boolean) => setRows({ rows, isAll })
-  const loaded = useLoad(signal => readAll([path, queries[Number(isOn)]], signal, show), isOn)
+  const loaded = useLoad(signal => readAll(list, signal, show), list)
   const isProposals = view === 'proposals'
-  const heads = isProposals ? ['No.', 'Change', 'Message', 'Author', 'Since'] : HEADS
+  const heads = isProposals ? ['Change', 'Message', 'Author', 'Since'] : ['Name', 'Description', 'Owner', 'Last change']
   const found = rows.filter(row => isFound([row.id, ...cellsOf(row)].join(' ')))
   if (isProposals) found.reverse()
-  const noun = `${words[Number(isOn)]}${view.slice(0, -1)}`
+  const noun = list.slice(0, -1)
   const part = found.length < rows.length ? `${found.length.toLocaleString('en')} of ` : ''
   const state = `${part}${counted(rows.length, noun)}${isAll ? '' : ' so far'}`
   const none = isProposals ? HINT : `This token sees no ${noun}s.`
@@ -64,7 +64,7 @@ export function List({ view, rights }: { view: keyof typeof LISTS; rights: Right
       {found.length > 0 && (
         <table>
           <thead>
-            <tr>{heads.map(text => h('th', { scope: 'col' }, text))}</tr>
+            <tr>{['No.', ...heads].map(text => h('th', { scope: 'col' }, text))}</tr>
           </thead>
           <tbody>
             {found.slice(0, SHOWN).map(row => {

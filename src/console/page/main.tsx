@@ -62,10 +62,15 @@ function Head({ address, rights: { me, writes, proposes } }: { address: string; 
   )
 }
 
-/** Replaces a view that fails by its error, so that no part of it stays. */
+/** Replaces a view that fails by its error and by what was typed into it. */
 function Guard({ children }: { children: ComponentChildren }) {
-  const [fault, again] = useErrorBoundary()
-  return fault ? <Problem problem={fault} again={again} /> : children
+  const [typed, setTyped] = useState('')
+  const [fault, again] = useErrorBoundary(() => setTyped([...unsaved.values()].map(read => read()).join('\n')))
+  if (!fault) return children
+  return [
+    <Problem problem={fault} again={again} />,
+    typed && <Field label="What you typed: copy it from here" rows={12} value={typed} />,
+  ]
 }
 
 function App() {
@@ -78,12 +83,12 @@ function App() {
   const go = () => {
     const { hash } = location
     if (hash === now.current) return
-    if (unsaved.size > 0 && !confirm(`Leave without saving? ${visible([...unsaved].join(', '))} would be lost.`))
+    if (unsaved.size > 0 && !confirm(`Leave without saving? ${visible([...unsaved.keys()].join(', '))} would be lost.`))
       return history.replaceState(null, '', now.current)
     unsaved.clear()
     if (!ADDRESS.test(hash)) return location.replace('#/agents')
     now.current = hash
-    if (outcome.address !== hash) outcome.text = ''
+    if (outcome.address !== hash) Object.assign(outcome, { text: '', edits: {} })
     setFault(undefined)
     setAddress(hash)
   }

@@ -1,6 +1,6 @@
 import { type ComponentChildren, type ComponentProps, h } from 'preact'
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import { EVENTS, isAway, Refusal, type Row, readAll, unsaved } from './service.js'
+import { EVENTS, isAway, type ListName, Refusal, type Row, readAll, unsaved } from './service.js'
 import { type Difference, dated, differencesOf, type Run, titled, visible } from './texts.js'
 
 /* Building blocks of views. Text from users goes through `visible` before it is shown. */
@@ -13,7 +13,6 @@ export interface Loaded<T> {
   repeats: boolean
 }
 
-/** Loads the data of a view. */
 export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: unknown[]): Loaded<T> {
   const [state, setState] = useState<{ data?: T; problem?: unknown }>({})
   const [turn, setTurn] = useState({})
@@ -34,7 +33,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
 }
 
 /** The complete lists, if wanted, to show names in place of ids. */
-export const useLists = (isWanted: boolean, ...lists: Parameters<typeof readAll>[0][]): Row[][] =>
+export const useLists = (isWanted: boolean, ...lists: ListName[]): Row[][] =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted).data ?? []
 
 /** The action of a button, which is disabled while it runs. Stores the error if it fails. */
@@ -62,12 +61,11 @@ export function Problem({ problem, again, repeats }: Partial<Loaded<unknown>>) {
     ...(refusal?.faults ?? []).map(({ loc, msg }) => `${titled(loc.slice(1).join('.'))}: ${msg}`),
     ...(refusal?.body.changed ?? []).map(({ by, field, at }) => `${by} changed ${titled(field)}, ${dated(at)}`),
   ]
-  const isFinal = refusal?.reason === 'ended' || refusal?.status === 404
   return (
     <div class="problem" role="alert">
       <h2>{visible(isOurs ? 'This page has a fault of its own' : said)}</h2>
       <Lines lines={lines.filter(text => text !== '')} />
-      {again && !isFinal && <Button label={isStale ? 'Look again' : 'Try again'} onClick={again} />}
+      {again && refusal?.reason !== 'ended' && <Button label={isStale ? 'Look again' : 'Try again'} onClick={again} />}
     </div>
   )
 }
@@ -271,11 +269,11 @@ export function Review(props: {
 }
 
 /** Asks for confirmation before leaving while there are unsaved changes. */
-export function useUnsaved(what: string, is: boolean) {
+export function useUnsaved(what: string, is: boolean, read: () => string) {
   useLayoutEffect(() => {
-    if (is) unsaved.add(what)
+    if (is) unsaved.set(what, read)
     return () => void unsaved.delete(what)
-  }, [what, is])
+  })
 }
 
 interface ViewProps {

@@ -18,7 +18,6 @@ interface HappenedProps {
   id: number
   change: Change
   name: string
-  /** True if the list has the changes of several records, by day and person. */
   isNamed?: boolean
   restores: boolean
 }
@@ -101,17 +100,15 @@ type HistoryProps = { view: Kind; id: number; name: string; first: Answer<Change
 export function History({ first, ...props }: HistoryProps) {
   const [pages, setPages] = useState([first])
   const last = pages.at(-1) ?? first
-  const older = useAction(async () =>
-    setPages([...pages, await readHistory(props.view, props.id, undefined, last.next)]),
-  )
+  const read = () => readHistory(props.view, props.id, undefined, last.next)
+  const older = useAction(async () => setPages([...pages, await read()]))
+  const changes = pages.flatMap(({ data }) => data)
   return (
     <section>
       <h2>Changes</h2>
-      {pages
-        .flatMap(({ data }) => data)
-        .map(change => (
-          <Happened {...{ change, ...props }} />
-        ))}
+      {changes.map(change => (
+        <Happened {...{ change, ...props }} />
+      ))}
       <Lines lines={last.warnings.filter(text => !text.includes('Link names'))} />
       <Problem problem={older.problem} again={older.act} />
       {last.next && <Button label="Older changes" disabled={older.isBusy} onClick={older.act} />}
@@ -125,12 +122,7 @@ const [ROWS, ROWS_MAX] = [1_000, 20_000]
 export function Changes({ writes }: { writes: boolean }) {
   const [rows, setRows] = useState(ROWS)
   const { isFound, field } = useSearch('Name, person, field')
-  const [agents = [], tools = [], deleted = []] = useLists(
-    true,
-    ['persona'],
-    ['tool'],
-    ['persona', { deleted: 'true' }],
-  )
+  const [agents = [], tools = [], deleted = []] = useLists(true, 'agents', 'tools', 'deleted agents')
   const loaded = useLoad(async signal => {
     const changes: FeedChange[] = []
     for (let [after, before] = [`-${rows}`, '']; after !== before; ) {

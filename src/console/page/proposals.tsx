@@ -9,14 +9,16 @@ import { Agents } from './tool.js'
 /** A proposal: its difference from the stored state, the affected agents, and the buttons to decide. */
 export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   const [reason, setReason] = useState('')
-  useUnsaved('The reason for a rejection', reason.trim() !== '')
+  useUnsaved('The reason for a rejection', reason.trim() !== '', () => reason)
   const loaded = useLoad(async signal => {
     const read = await ask<Proposal>('GET', `proposals/${id}`, { signal, isExact: true })
     const { kind, record, state, base_version } = read.data
+    const path = `${KINDS[VIEWS[kind]].path}/${record.id}?version=${base_version}`
+    const base = await unless(ask<Record<string, unknown>>('GET', path, { signal, isExact: true }), 403, 404)
     const past = state === 'open' ? await unless(readHistory(VIEWS[kind], record.id, signal), 403, 404) : undefined
-    return { ...read, since: past?.data.filter(({ version }) => version > base_version) ?? [] }
+    return { ...read, base: base?.data, since: past?.data.filter(({ version }) => version > base_version) ?? [] }
   })
-  const { data, etag = '', since = [] } = loaded.data ?? {}
+  const { data, base, etag = '', since = [] } = loaded.data ?? {}
   const decision = useAction(async (verb: string, options: object) => {
     await ask('POST', `proposals/${id}/${verb.toLowerCase()}`, options)
     leaveTo(location.hash)
@@ -31,9 +33,12 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   }
   if (!data) return <View title={`Proposal ${id}`} loaded={loaded} />
   const { kind, record, author, state, message, changes, conflicts, impact, closed_at, closed_by } = data
-  const side = (name: 'from' | 'to') => Object.fromEntries(changes.map(change => [change.field, change[name]]))
-  const isMine = author.id === rights.me.user.id
   const [isOpen, view] = [state === 'open', VIEWS[kind]]
+  const kept = changes.filter(({ to }) => isOpen || to !== null)
+  const before = kept.map(({ field, from }) => [field, isOpen ? from : base?.[field]])
+  const after = Object.fromEntries(kept.map(({ field, to }) => [field, to]))
+  const isAgain = kept.length > 0 && (isOpen ? conflicts?.length !== 0 : state !== 'approved')
+  const isMine = author.id === rights.me.user.id
   const ended = closed_at && `${state} by ${closed_by?.email ?? 'the operator'}, ${dated(closed_at)}`
   return (
     <View
@@ -51,7 +56,11 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       <Lines
         lines={since.map(each => `${authorOf(each)} changed ${each.fields?.map(titled).join(', ')}, ${dated(each.at)}`)}
       />
-      {isOpen && <Differences list={differencesOf(side('from'), side('to'))} />}
+      <Differences list={differencesOf(Object.fromEntries(before), after)} />
+      {kept.length < changes.length && <Note text="Longer texts of a decided proposal are not kept." />}
+      {rights.proposes && isAgain && (
+        <Button label="Propose it again" onClick={() => leaveTo(`#/${view}/${record.id}`, '', after)} />
+      )}
       {isOpen && impact && <Agents impact={impact} />}
       <Problem problem={decision.problem} again={again} />
       {isOpen && isMine && rights.proposes && button('Withdraw')}

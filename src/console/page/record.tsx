@@ -4,11 +4,11 @@ import { tagsOf } from './list.js'
 import { Button, Field, Review, useLists, useLoad, useUnsaved, View } from './parts.js'
 import { History, readHistory } from './past.js'
 import { ask, KINDS, type Kind, leaveTo, newKey, outcome, parsed, type Rights, type Row, unless } from './service.js'
-import { titled } from './texts.js'
+import { outline, titled } from './texts.js'
 
 /** A stored record with its history, and the user's edits. A new record has the id 0, and the values of `fresh`. */
 export function useRecord<T extends Row>(view: Kind, id: number, rights: Rights, fresh: T) {
-  const [edits, setEdits] = useState<Partial<T>>({})
+  const [edits, setEdits] = useState<Partial<T>>(outcome.address === location.hash ? outcome.edits : {})
   const loaded = useLoad(async signal => {
     if (id === 0) return { past: undefined, now: { data: fresh, etag: '', version: 0 } }
     const past = await unless(readHistory(view, id, signal), 403, 404) // callers without the right to edit cannot read it
@@ -23,7 +23,7 @@ export function useRecord<T extends Row>(view: Kind, id: number, rights: Rights,
   const mayCreate = isOurs && rights.makes[view] && (view === 'tools' || id === 0)
   const isEditable = mayEdit || mayPropose || mayCreate
   const isOther = ([name, value]: [string, unknown]) =>
-    JSON.stringify(value) !== JSON.stringify(record?.[name as keyof T] ?? '')
+    name !== 'definition' && JSON.stringify(value) !== JSON.stringify(record?.[name as keyof T] ?? '')
   /** Returns the function that a control calls with the new value of a field; undefined if the field is read-only. */
   const typed = <K extends keyof T>(name: K, may = isEditable) =>
     may ? (value: T[K]) => setEdits(before => ({ ...before, [name]: value })) : undefined
@@ -42,6 +42,7 @@ interface FrameProps {
   created: object
   /** A changed definition as JSON; null while it has faults or is being checked. */
   definition?: string | null | undefined
+  typedText?: (() => string) | undefined
   /** The effect of the change on others, shown before it is stored. */
   effect?: ComponentChildren
   /** True if the change has secrets, which a proposal cannot have. */
@@ -56,25 +57,26 @@ type Way = 'Save' | 'Propose' | 'Create' | 'Delete'
 
 /** The frame of a record: its history, the unsaved edits, and the buttons to save, propose or delete. */
 export function Frame(props: FrameProps) {
-  const { of, body, definition, isSecret, note, top, children } = props
+  const { of, body, definition, typedText, isSecret, note, top, children } = props
   const { view, id, rights, loaded, past, now, record, mayEdit, mayPropose, mayCreate } = of
   const [way, setWay] = useState<Way>()
   const { noun } = KINDS[view]
   const names = [...Object.keys(body), ...(definition === undefined ? [] : ['definition'])]
   const isChanged = names.length > 0
-  useUnsaved(`What you changed of ${record?.name || 'this'}`, isChanged)
+  const read = () => `${outline(body)}\n${typedText?.() ?? ''}`
+  useUnsaved(`What you changed of ${record?.name || 'this'}`, isChanged, read)
   const isDeleted = loaded.data !== undefined && !now
   const isTool = view === 'tools'
-  const [list] = useLists(isTool || isDeleted, isTool ? ['tool'] : ['persona', { deleted: 'true' }])
+  const [list] = useLists(isTool || isDeleted, isTool ? 'tools' : 'deleted agents')
   const listed = list?.find(row => row.id === id) // a tool's owner and a deleted agent's name are only in lists
   const name = record?.name || listed?.name || (id ? `${noun} ${id}` : `New ${noun.toLowerCase()}`)
   const owner = (isTool ? listed : record)?.owner?.email ?? 'nobody'
-  const others = mayPropose ? 'You can propose changes.' : ''
   const facts = [
     isChanged ? '' : outcome.text,
     `${noun} ${id}, version ${now?.version}, owner: ${isTool && !list ? 'being read' : owner}.`,
-    mayEdit ? '' : `Somebody who manages it can change it. ${others}`,
+    mayEdit ? '' : `Somebody who manages it can change it. ${mayPropose ? 'You can propose changes.' : ''}`,
   ]
+  const isOwner = isTool || rights.me.permission === 'admin' || record?.owner?.id === rights.me.user.id
   const fresh = rights.makes[view] ? '' : `This token cannot create ${view}.`
   const stored = now ? facts.join(' ') : 'It is deleted. Restore a version to bring it back.'
   const button = (way: Way, label: string, isMain: boolean) => (
@@ -86,7 +88,9 @@ export function Frame(props: FrameProps) {
       <div class="columns">
         <div>
           {record && children}
-          {mayEdit && <Button label={`Delete this ${noun.toLowerCase()}`} onClick={() => setWay('Delete')} />}
+          {mayEdit && isOwner && (
+            <Button label={`Delete this ${noun.toLowerCase()}`} onClick={() => setWay('Delete')} />
+          )}
         </div>
         {past && (
           <History key={now?.etag} {...{ view, id, name, first: past, restores: rights.writes && (mayEdit || !now) }} />
@@ -106,14 +110,12 @@ export function Frame(props: FrameProps) {
           {mayEdit && button('Save', 'Review and save', true)}
         </section>
       )}
-      {way && now && (
-        <Save key={now.etag} {...{ ...props, names, way, etag: now.etag }} onClose={() => setWay(undefined)} />
-      )}
+      {way && now && <Save key={now.etag} {...{ ...props, way, etag: now.etag }} onClose={() => setWay(undefined)} />}
     </View>
   )
 }
 
-type SaveProps = FrameProps & { names: string[]; way: Way; etag: string; onClose(): void }
+type SaveProps = FrameProps & { way: Way; etag: string; onClose(): void }
 
 /** Shows the effect of a change by a dry run before it is stored. */
 function Save({ of, body, created, definition, effect, way, etag, onClose }: SaveProps) {

@@ -181,6 +181,15 @@ export interface Row {
   mcp_server_id?: number | null
 }
 
+/** The first page of each list. */
+const LISTS = {
+  agents: 'persona?limit=100',
+  'deleted agents': 'persona?limit=100&deleted=true',
+  tools: 'tool?limit=100',
+  'open proposals': 'proposals?limit=100&state=open',
+  proposals: 'proposals?limit=100',
+}
+export type ListName = keyof typeof LISTS
 /** What every new record begins with. */
 export const BLANK = { id: 0, name: '', description: '', owner: null }
 
@@ -216,36 +225,37 @@ export interface Proposal {
   impact: ImpactReport | null
 }
 
-const [ROWS, ROWS_MAX] = [100, 5_000]
+const ROWS_MAX = 5_000
 
 /** Reads a list page by page, up to 5,000 rows, and shows each page as it arrives. */
 export async function readAll<T = Row>(
-  [path, query]: [path: string, query?: object],
+  list: ListName,
   signal?: AbortSignal,
   show?: (rows: T[], isAll: boolean) => void,
 ): Promise<T[]> {
   const rows: T[] = []
-  let next: string | undefined = `?${new URLSearchParams({ limit: String(ROWS), ...query })}`
+  const [path] = LISTS[list].split('?')
+  let next: string | undefined = LISTS[list]
   while (next !== undefined && rows.length < ROWS_MAX) {
-    const page: Answer<T[]> = await ask('GET', path + next, { signal })
+    const page: Answer<T[]> = await ask('GET', next, { signal })
     rows.push(...page.data)
-    next = page.next
+    next = page.next && path + page.next
     show?.([...rows], next === undefined)
   }
   return rows
 }
 
-/** Names of the parts with unsaved edits. Leaving the page asks for confirmation while there are any. */
-export const unsaved = new Set<string>()
+/** The parts with unsaved edits, and how to read what was typed. Leaving the page asks for confirmation while there are any. */
+export const unsaved = new Map<string, () => string>()
 addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
 
-/** What was stored last, for the view that shows the result. */
-export const outcome = { address: '', text: '' }
+/** What the view at an address shows first: what was stored, and edits to begin with. */
+export const outcome = { address: '', text: '', edits: {} }
 
 /** Opens a view after a change. Nothing counts as unsaved any more. */
-export function leaveTo(address: string, text = '') {
+export function leaveTo(address: string, text = '', edits: object = {}) {
   unsaved.clear()
   location.assign(address)
-  Object.assign(outcome, { address, text })
+  Object.assign(outcome, { address, text, edits })
   dispatchEvent(new Event(EVENTS.stored))
 }

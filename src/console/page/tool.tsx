@@ -26,9 +26,10 @@ const FRESH: ToolRecord = { ...BLANK, definition: null, custom_headers: [], pass
 /** A tool: its fields, headers, definition and functions, and the agents that use it. */
 export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const [checked, setFound] = useState<Found | null>(null)
-  const typedText = useRef<() => string>() // keeps the typed text while a change of another user is loaded
   const of = useRecord<ToolRecord>('tools', id, rights, FRESH)
   const { record, now, shown, typed, changed, isEditable, mayEdit, mayCreate } = of
+  const draft = shown.definition // at first only that of a proposal to be made again; later the stored one
+  const typedText = useRef(draft ? () => JSON.stringify(draft, null, 2) : undefined) // kept while a change of another user is loaded
   const stored = useMemo(() => (record?.definition ? JSON.stringify(record.definition, null, 2) : ''), [record])
   const text = useMemo(() => typedText.current?.() ?? stored, [record])
   const isTyped = typedText.current && checked?.text !== stored
@@ -49,7 +50,13 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   )
   return (
     <Frame
-      {...{ of, top, body: changed, definition: isTyped ? (checked?.json ?? null) : undefined }}
+      {...{
+        of,
+        top,
+        body: changed,
+        typedText: typedText.current,
+        definition: isTyped ? (checked?.json ?? null) : undefined,
+      }}
       created={{ name, description, passthrough_auth, custom_headers, definition }}
       effect={isTyped && checked?.report.impact && <Agents impact={checked.report.impact} />}
       isSecret={(custom_headers?.length ?? 0) > 0}
@@ -133,7 +140,6 @@ interface DefinitionProps {
   text: string
   /** The tool whose stored definition it is compared with. */
   toolId?: number
-  /** False if the token does not allow definitions to be checked. */
   isChecked: boolean
   /** Called with a function that returns the text after each edit, and with the result of each check. */
   onChange?: ((found: Found | null, read?: () => string) => void) | undefined
@@ -172,6 +178,7 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
     const back = keymap.of([{ key: 'Shift-F8', run: previousDiagnostic }])
     return [back, linter(check, { delay: CHECK_AFTER_MS, needsRefresh })]
   }, [])
+  const onView = (made: EditorView) => Object.assign(view, { current: made })
   const put = (insert: string) => {
     const to = view.current?.state.doc.length ?? 0
     view.current?.dispatch({ changes: { from: 0, to, insert }, userEvent: 'input.paste' })
@@ -219,16 +226,10 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
         </div>
         <Problem problem={unread ?? (!isStale && problem)} repeats={!unread} />
         <div onDropCapture={drop}>
-          <Editor
-            label="OpenAPI definition"
-            isReadOnly={!onChange}
-            onType={typed}
-            onView={made => (view.current = made)}
-            {...{ code, text }}
-          />
+          <Editor label="OpenAPI definition" onType={typed} {...{ isReadOnly: !onChange, onView, code, text }} />
         </div>
       </div>
-      <div class={isStale ? 'stale' : ''}>
+      <div>
         {findings.length > 0 && <h2>Faults and warnings</h2>}
         {findings.length > 1 && <Note text="F8 goes to the next one, Shift+F8 to the previous." />}
         <ol class="findings">
@@ -299,7 +300,7 @@ function Functions({ list }: { list: { name: string }[] }) {
 /** The agents that use a tool, and how a changed definition affects them. */
 export function Agents({ impact: { changes, agents } }: { impact: ImpactReport }) {
   const { ids, others } = agents
-  const [rows = []] = useLists(ids.length > 0, ['persona'])
+  const [rows = []] = useLists(ids.length > 0, 'agents')
   const names = new Map(rows.map(({ id, name }) => [id, name]))
   const unseen = others > 0 ? `, ${others.toLocaleString('en')} of them not shown to this token` : ''
   const lines = changes.slice(0, SHOWN).map(({ operation, msg }) => (operation ? `${operation}: ${msg}` : msg))
