@@ -1,18 +1,18 @@
 import type { NextRequest } from './load.js'
 import { AGENTS, agentBody, definitionOf, TOOLS, type World } from './world.js'
 
-/** One kind of request: its status, and how a connection's next request is made. */
+/** One kind of request. `source` makes the next request of a connection. */
 export interface Case {
   name: string
   status: number
-  /** Measured in 1.0.0 too, which has no reads. */
+  /** True if 1.0.0, which has no reads, can be measured too. */
   isOld: boolean
-  /** What the floor does too: reads and updates of agents, and validations. */
+  /** True if the floor can answer it: reads and updates of agents, and validations. */
   isOnFloor: boolean
   source: (world: World) => (connection: number) => NextRequest
 }
 
-/** At most this many connections have rows of their own. */
+/** The most connections that each have their own rows. */
 const CONNECTIONS_MAX = 16
 
 function request(method: string, path: string, token: string | null, body: string, headers = ''): Buffer {
@@ -23,7 +23,7 @@ function request(method: string, path: string, token: string | null, body: strin
 }
 
 let counter = 0
-/** Each connection has agents, or tools, of its own: no two write the same row at once. */
+/** Each connection has its own agents and tools, so that no two write the same row at the same time. */
 const own = (connection: number, all: number) => 1 + ((connection + CONNECTIONS_MAX * (counter++ % 13)) % all)
 
 type Body = (id: number, text: string) => object
@@ -36,7 +36,7 @@ function agentUpdates(world: World, query = '', headers = '', body: Body = agent
   }
 }
 
-/** With a definition that the tool had before, or a new one each time: the service keeps the outcome of a check. */
+/** Updates with a definition that the tool had before or, with `isNew`, one that is new each time. The service caches the result of a check. */
 function toolUpdates(world: World, isNew = false) {
   const bodyOf = (title: string) =>
     JSON.stringify({ name: 'Orders', description: 'Changes orders', definition: definitionOf(10, title) })

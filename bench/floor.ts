@@ -3,11 +3,11 @@ import fastify from 'fastify'
 import pg from 'pg'
 
 /*
- * The floor: what Fastify, pg and PostgreSQL do when nothing else is asked of them. One statement authenticates and reads
- * an agent, one writes it and its audit row; a validation is sent back as it came. No rules, no checks, no joins.
+ * The floor: the least work that Fastify, pg and PostgreSQL can do. One statement authenticates and reads an agent, and another writes
+ * it with an audit row. A validation returns its body unchanged. No rules, no checks, no related records.
  */
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL ?? '', max: 16 })
-pool.on('error', () => undefined) // the server is stopped when all is measured
+pool.on('error', () => undefined) // the database server stops first
 const app = fastify({ bodyLimit: 8 * 1024 * 1024 })
 
 interface Agent {

@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net'
 
-/** Answers the bytes of a connection's next request. */
+/** Returns the bytes of a connection's next request. */
 export type NextRequest = () => Buffer
 
 export interface LoadResult {
@@ -11,8 +11,8 @@ export interface LoadResult {
 }
 
 /**
- * Sends requests over `connections` keep-alive connections to 127.0.0.1, one at a time on each, for `durationMs`, and times the
- * answers. Bare sockets: `node:http` would use more of the shared processors. Throws at the first answer of another status.
+ * Sends requests to 127.0.0.1 for `durationMs` over `connections` keep-alive connections, one at a time on each, and measures the time of
+ * answers. Uses sockets, because `node:http` needs more processor time. Throws at the first answer whose status is not `status`.
  */
 export async function load(
   port: number,

@@ -3,7 +3,6 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** A service on a port of 127.0.0.1. */
 export interface Service {
   port: number
   pid: number
@@ -19,7 +18,7 @@ export async function startService(checkout: string, env: NodeJS.ProcessEnv): Pr
   return await startProcess(checkout, command, { HOST: '127.0.0.1', LOG_LEVEL: 'warn', ...unlimited, ...env })
 }
 
-/** Runs a command that serves on `PORT`, and waits until it is ready. It ends with this process. */
+/** Runs a command that serves on `PORT`, and waits until it is ready. The command ends with this process. */
 export async function startProcess(cwd: string, command: string, env: NodeJS.ProcessEnv): Promise<Service> {
   port += 1
   const stdio = ['ignore', 'ignore', 'inherit'] as const
@@ -37,13 +36,12 @@ export function packageOf(checkout: string): { version: string; scripts: { start
   return JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8'))
 }
 
-/** Migrates the database of a built checkout. */
 export function migrate(checkout: string, env: NodeJS.ProcessEnv): void {
   const { status, stderr } = spawnSync(process.execPath, [join(checkout, 'build/src/cli.js'), 'migrate'], { env })
   if (status !== 0) throw new Error(`migrate of ${checkout}: ${stderr}`)
 }
 
-/** What /proc/pid/stat says behind the name of the process: state, parent, ... (proc_pid_stat(5)); empty when it has ended. */
+/** The fields of /proc/pid/stat after the name of the process: state, parent, ... (proc_pid_stat(5)). Empty if the process has ended. */
 function statOf(pid: number): number[] {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'latin1')
@@ -60,7 +58,7 @@ export function parentOf(pid: number): number {
   return statOf(pid)[1] ?? 0
 }
 
-/** Processor time of a process in ms; with that of its children, living and ended, where `family` is set. */
+/** The processor time of a process in ms. `family` adds the time of its children, including ended ones. */
 export function processorMs(pid: number, family = false): number {
   const ticks = (stat: number[], end: number) => stat.slice(11, end).reduce((sum, each) => sum + each, 0)
   const pids = family ? readdirSync('/proc').filter(name => /^\d/.test(name)) : []

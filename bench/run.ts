@@ -74,7 +74,7 @@ async function measure(side: Side, { source, status }: Case, postmaster: number)
   return { ...result, serviceMs: serviceMs ?? 0, databaseMs: databaseMs ?? 0 }
 }
 
-/** Each side's rounds of one case, the order turned round each time; the first round warms up and does not count. */
+/** Measures the rounds of one case on each side. The order of the sides alternates, and a first round, which warms up, is not counted. */
 async function roundsOf(each: Case, sides: readonly Side[], postmaster: number): Promise<Slot[][]> {
   const slots: Slot[][] = sides.map(() => [])
   for (let round = 0; round <= rounds; round++) {
@@ -93,7 +93,7 @@ function median(values: readonly number[]): number {
 
 async function main(): Promise<void> {
   const dataDir = mkdtempSync(join(tmpdir(), 'bench-'))
-  chmodSync(dataDir, 0o711) // the server of a root start runs as another user, who must get through
+  chmodSync(dataDir, 0o711) // if root starts the server, it runs as another user, who needs access to this folder
   const embedded = process.env.DATABASE_URL ? undefined : await startEmbedded({ dataDir })
   const serverUrl = embedded?.url ?? process.env.DATABASE_URL ?? ''
   const server = new pg.Client({ connectionString: serverUrl })

@@ -3,7 +3,7 @@ import { mintToken } from '../src/auth/token.js'
 import { encryptSecret } from '../src/secrets/cipher.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 
-/** An organisation in which requests can be made without reading the database: 1,018 agents, 214 tools, 1,000 people. */
+/** The size of the organisation. Its ids are known, so that requests can be made without reading the database. */
 export const AGENTS = 1_018
 export const TOOLS = 214
 const USERS = 1_000
@@ -13,15 +13,15 @@ const SYSTEM_PROMPT =
   'You answer questions about the handbook of the company. Cite the page. Be brief and friendly. '.repeat(6)
 
 export interface World {
-  /** Of Alice, who owns every agent and may manage every custom tool. */
+  /** The token of Alice, who owns every agent and may manage every custom tool. */
   token: string
-  /** Hers for a runtime, which versions before 3.0 do not have. */
+  /** A token of Alice for a runtime. Versions before 3.0 have no such tokens. */
   runtimeToken: string
-  /** Of the right form, but never issued. */
+  /** A token in the right form that was never issued. */
   unknownToken: string
 }
 
-/** Fills an empty, migrated database, of this version or an earlier one. `keys` is the key ring that seals stored headers. */
+/** Fills an empty, migrated database, of this version or an earlier one. `keys` is the key ring that encrypts stored headers. */
 export async function fillWorld(client: pg.Client, keys: string): Promise<World> {
   const { token, hash } = mintToken('person')
   const rows = (count: number) => `generate_series(1, ${count}) n`
@@ -94,7 +94,7 @@ export async function fillFloor(client: pg.Client, { token }: World): Promise<vo
   await client.query('vacuum (analyze)')
 }
 
-/** The body of an agent update: every field but the shares, two tools, one document set, one label. */
+/** The body of an agent update with all fields except shares: two tools, one document set, one label. */
 export function agentBody(id: number, description: string) {
   return {
     name: `Agent ${id}`,
@@ -116,7 +116,7 @@ export function agentBody(id: number, description: string) {
   }
 }
 
-/** A tool definition with this number of operations, each with parameters, some with a body; `filler` ends each description. */
+/** A tool definition with this number of operations, all with parameters and some with a body. `filler` is added to each description. */
 export function definitionOf(operations: number, title = 'Orders', filler = ''): Record<string, unknown> {
   const parameter = (name: string, where: string, schema: object) => {
     return { name, in: where, required: where === 'path', description: `The ${name} of the order`, schema }

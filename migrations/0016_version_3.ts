@@ -41,7 +41,7 @@ async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`alter table audit drop column idempotency_key, drop column request_fingerprint`.execute(db)
 }
 
-/** The fingerprints of header values become their masks, and the key for them is removed. Private agents can be featured, as in the current product. */
+/** The fingerprints of header values become their masks, and the key that made the fingerprints is removed. Private agents can be featured, as in the current product. */
 async function nameMasks(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_header rename column fingerprint to mask`.execute(db)
   await sql`drop table deployment_key`.execute(db)
@@ -220,7 +220,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       ), case when open then 'viewer' else 'none' end) end
     $$`.execute(db)
   // Returns one row if the viewer may manage the tool: as a manager of all tools, as its owner who manages a group, or because others attached
-  // it to an agent of the viewer's groups and no agent outside them has it. A restored link without a known author gives nobody this right.
+  // it to an agent of the viewer's groups and no agent outside these groups has it. A restored link without a known author gives nobody this right.
   await sql`
     create function managed_tool(tool tool, viewer uuid, manages_all boolean, groups integer[], seen integer[])
     returns table (managed_as text)
@@ -246,8 +246,8 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       cross join persona_access(p.id, p.owner_id, p.is_public, viewer)
       where l.tool_id = tool and not p.deleted and (sees_all or access <> 'none')
     $$`.execute(db)
-  // Returns one row if the viewer may learn of a change, because they can see its record or could see it before the change. Agents and tools
-  // are those of the token, or null.
+  // Returns one row if the viewer may learn of a change, because they can see its record or could see it before the change. `agents` and `tools`
+  // are those that the token is bound to; both are null if it is not bound.
   await sql`
     create function change_sight(kind text, record integer, fields text[], taken_from jsonb, viewer uuid, sees_all boolean,
       manages_all boolean, groups integer[], agents integer[], tools integer[]) returns table (is_seen boolean, may_edit boolean)

@@ -23,9 +23,9 @@ declare module 'fastify' {
 const latest = new WeakMap<Socket, Exchange>()
 
 /**
- * A request with its answer. It ends when the whole answer was handed to the operating system. If the connection closes earlier, it ends when
- * the handler has settled too, so that work for a disconnected client still counts against the limits. Every handler settles (reaches `onSend`),
- * because it does not wait for the body of a closed connection, and its other waits have time limits.
+ * A request with its answer. The exchange ends when the whole answer was handed to the operating system. If the connection closes earlier, it
+ * ends when the handler has settled (reached `onSend`), so that work for a disconnected client still counts against the limits. Every handler
+ * settles, because it does not wait for the body of a closed connection, and its other waits have time limits.
  */
 export interface Exchange {
   request: FastifyRequest
@@ -46,8 +46,9 @@ export interface ConnectionOptions {
 }
 
 /**
- * Gives each request its exchange. Closes connections while draining, and connections that do not read an answer within the request timeout. If all connections are in
- * use, the least recently used one without an admitted request is closed. A request that is unfinished at the shutdown timeout is answered with 503.
+ * Gives each request its exchange. Closes connections while draining, and connections whose client does not read an answer within the request
+ * timeout. If all connections are in use, closes the least recently used one without an admitted request. Answers a request with 503 if it is
+ * unfinished at the shutdown timeout.
  */
 export function registerConnections(
   app: FastifyInstance,
@@ -128,7 +129,7 @@ function end({ atEnd }: Exchange): void {
   for (const listener of atEnd.splice(0)) listener()
 }
 
-/** True for a request that consists of inner requests. The inner ones are answered with 503, and the outer one reports their results. */
+/** True for an MCP request that makes inner requests. At the shutdown timeout only these are answered with 503, and its own answer reports them. */
 function asksWithin({ request }: Exchange): boolean {
   return request.policy?.asksWithin === true && request.body !== undefined
 }
@@ -154,7 +155,7 @@ export function answerClientError(
   const exchange = latest.get(socket)
   const isLate = code === 'ERR_HTTP_REQUEST_TIMEOUT'
   const isUnused = isLate && socket.bytesRead === 0
-  // A client with a complete unanswered request would take this error as its answer. After an answer, it would be a second one.
+  // The client would take this error as the answer to a complete unanswered request, or as a second answer to an incomplete answered one.
   const isToldElsewhere = exchange !== undefined && exchange.request.raw.complete !== exchange.isAnswered
   if (code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
     socket.destroy()

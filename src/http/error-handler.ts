@@ -92,7 +92,7 @@ function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
   return policy?.writes === true && headers['idempotency-key'] !== undefined && dryRun !== true && dryRun !== 'true'
 }
 
-/** Before the body is read, answers unknown paths with 404, and other methods of known paths with 405 and the allowed ones. */
+/** Answers unknown paths with 404, and other methods of known paths with 405 and the allowed methods, before the body is read. */
 export function registerNotFound(app: FastifyInstance): void {
   const methods = new Set<HTTPMethods>()
   app.addHook('onRoute', ({ method, url }) => {

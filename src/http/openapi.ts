@@ -40,11 +40,12 @@ function headersOf(names: readonly HeaderName[]) {
   )
 }
 
-/** An error answer: the name of its schema, by which generated clients distinguish refusals, and its members other than code, sentence and request id. */
 interface ErrorAnswer {
+  /** The name of the schema. Generated clients distinguish refusals by it. */
   name: string
   /** The description. Default: the name of the status. */
   meaning?: string
+  /** The members other than code, sentence and request id. */
   members?: TProperties
   headers?: readonly HeaderName[]
 }
@@ -156,7 +157,7 @@ interface OwnAnswer {
   headers: readonly HeaderName[]
 }
 
-/** The answers of an operation by status: its `own` ones, 422, its further refusals, and those of every operation. */
+/** The answers of an operation by status: its `own` answers, 422, its `refusals`, and the refusals that every operation can return. */
 export function responses(
   own: Readonly<Record<number, OwnAnswer>>,
   refusals: readonly ErrorStatus[] = [],

@@ -92,7 +92,7 @@ export const Prefer = Type.Optional(
 
 export const NO_PREFERENCE = { strict: false, minimal: false }
 
-/** Parses `*` or a list of tags. Weak tags are left out, and a malformed one is a fault, because ignoring it would allow an unguarded write. */
+/** Parses `*` or a list of tags. Weak tags are left out. A malformed tag is a fault, because ignoring it would allow an unguarded write. */
 function parseTags(header: string, loc: Loc): Parsed<Precondition> {
   if (header.trim() === '*') return { value: { kind: 'any' } }
   if (!TAGS.test(header)) {
@@ -103,7 +103,7 @@ function parseTags(header: string, loc: Loc): Parsed<Precondition> {
   return { value: { kind: 'tags', tags: tags.filter(tag => !tag.startsWith('W/')) } }
 }
 
-/** True if a `Prefer` header requests strict handling (RFC 7240), under which unknown and kept fields are errors. */
+/** True if a `Prefer` header requests strict handling (RFC 7240): unknown fields and fields that the caller cannot change are then errors. */
 export function prefersStrict(header: string | string[] | undefined): boolean {
   return header !== undefined && prefers(String(header), 'handling', 'strict')
 }

@@ -123,7 +123,7 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
   })
 }
 
-/** Answers with 200, or 204 without a body; with 201 and the address of a creation, or 202 and that of a proposal, unless it was a dry run. */
+/** Answers with 200, or 204 without a body; a creation with 201, and a stored proposal with 202. Both get their address, except in a dry run. */
 async function handle<T extends ResourceTypes, Body extends TObject>(
   { database, ...options }: OperationOptions,
   { resource, ask }: WriteRoute<T, Body>,
@@ -209,7 +209,7 @@ export function requirePlain(text = '', loc: Loc): void {
   if (/[^\P{Cc}\n\t]|\p{Bidi_Control}/u.test(text)) throw new InvalidRequest([{ loc, msg, type: 'string_control' }])
 }
 
-/** The caller as the author in the audit trail. Clients may repeat request ids, so a random suffix is added after a dot, which they cannot contain. */
+/** The caller as the author in the audit trail. Clients may reuse an id, so a dot and a random suffix are added. A client's id has no dot. */
 export function actorOf(request: Unparsed): Actor {
   const { id, raw, caller } = request
   const isGiven = raw.headers['x-request-id'] === id

@@ -40,10 +40,10 @@ const nullableShortText = nullableColumn('text', { request: optional(nullable(sh
 /** The schema has no `default`, because a client that fills it in would reset stored values. */
 const keptWhenAbsent = { description: '`false` for a new agent; an absent field is kept.' }
 
-/** Who can change a field. If another caller changes an `owner` field, the request is refused; changes of other fields are ignored. */
+/** Who can change a field. If another caller changes it, the request is refused for `owner`, and the change is ignored otherwise. */
 interface Changeable {
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
-  /** An empty list changes nothing if an editor sends it who is not the owner. The product's web form always sends one. */
+  /** An empty list from an editor who is not the owner changes nothing. The product's web form always sends one. */
   readonly keptIfEmpty?: true
   /** Without an `update_mask`, `null` counts as absent. */
   readonly nullWithoutMask?: 'kept'

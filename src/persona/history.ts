@@ -99,7 +99,7 @@ export async function pastPersona(
   return { state: { ...state, ...content, owner, related }, notes }
 }
 
-/** Reads the agent's records and these others, as far as the viewer can see them. Returns the records, and their ids by relation. */
+/** Returns the records that the agent has and those of `others` that the viewer can see, and the ids of all these by relation. */
 async function visibleRecords(db: Kysely<Tables>, state: PersonaState, others: Attached, viewer: ViewerParameters) {
   const found = await readReferences(db, others, viewer)
   const ids = RELATIONS.map(([relation]) => {

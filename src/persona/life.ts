@@ -66,7 +66,7 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
 /** The most agents that one deletion detaches a tool from. If there are more, the tool is not deleted. */
 const RELEASED_MAX = 100
 
-/** Detaches a tool from deleted agents, or from those that the caller may update. Each gets a new version. Other agents keep the tool. */
+/** Detaches a tool from the agents that the caller may update or, without a `request`, from deleted agents. Each gets a new version. */
 export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   const caller = request?.caller
   const bound = caller?.token.bound?.persona
@@ -101,7 +101,7 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   return released
 }
 
-/** No precondition on the agents, because those of the request refer to the tool. */
+/** The agents have no precondition, because the preconditions of the request refer to the tool. */
 const [ANY, NONE] = [{ kind: 'any' }, { kind: 'none' }] as const
 
 interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
@@ -110,7 +110,7 @@ interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
 
 interface RestoreTypes extends Omit<PersonaTypes, 'Request'> {
   Request: RestoreRequest
-  /** `left`: the fields that are not restored because the caller must not set them, in words. */
+  /** `left`: descriptions of the fields that are not restored because the caller must not set them. */
   Decision: PersonaDecision & { left: ReadonlyMap<string, string> }
 }
 

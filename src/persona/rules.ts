@@ -214,7 +214,7 @@ function requireRights(
   }
 }
 
-/** Checks this only if the request changes one of the two fields, because clients below `/api` make private agents the default. */
+/** Checks only requests that change `is_default_persona` or `is_public`, because clients below `/api` make private agents the default. */
 function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
   const { is_default_persona: isDefault, is_public: isPublic } = content
   const isChanged = isDefault !== state.is_default_persona || isPublic !== state.is_public

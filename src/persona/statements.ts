@@ -96,8 +96,8 @@ export async function writeLinks(
 }
 
 /**
- * Reads the existing records with these ids that the viewer may attach; for tools, all that they can see. `locks` locks the rows as linking them
- * will, so that any waiting happens before rights are checked.
+ * Reads the existing records with these ids that the viewer may attach; for tools, all that they can see. `locks`: takes the row locks that
+ * linking needs, so that any waiting happens before rights are checked.
  */
 export async function readReferences(
   db: Kysely<Tables>,

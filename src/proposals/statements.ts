@@ -102,7 +102,7 @@ export async function readFields(db: Kysely<Tables>, { id }: ProposalRow): Promi
   return (await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirstOrThrow()).fields
 }
 
-/** Limits of open proposals: by one author, by one author for one record, for one record, and the latter in MiB. */
+/** Limits of open proposals: of one author, of one author for one record, for one record, and for one record in MiB. */
 const [OF_AUTHOR_MAX, OF_BOTH_MAX, OF_RECORD_MAX, MIB_OF_RECORD_MAX] = [100, 5, 20, 64]
 
 interface NewProposal {
@@ -134,7 +134,7 @@ export async function insertProposal(trx: Transaction<Tables>, caller: Caller, p
   return rows[0].id
 }
 
-/** Throws `Refused` if this new proposal exceeds a limit. The number of proposals for a record does not limit callers who may update it. */
+/** Throws `Refused` if this new proposal exceeds a limit. Callers who may update the record are exempt from the limit on the number of its proposals. */
 export async function requireRoom(trx: Transaction<Tables>, { kind, record, author, may_decide }: ProposalRow) {
   const ofAuthor = sql`author_id = ${author.id}::uuid`
   const ofRecord = sql`(resource_kind = ${kind} and resource_id = ${record.id}::integer)`

@@ -31,8 +31,8 @@ import { insertProposal, type ProposalRow, readFields, readProposal, requireRoom
 /* Approving, rejecting and withdrawing first lock the agent or tool, so that only one of two concurrent decisions takes effect. */
 
 /**
- * Stores an update as a proposal. It is decided like the update, but the author needs no right to edit. Throws the errors of an update, and
- * `Refused` if there are too many proposals.
+ * Stores an update as a proposal. The update is decided as usual, except that the author needs no right to edit. Throws the errors of an update,
+ * and `Refused` if there are too many proposals.
  */
 export const propose: Propose = async (job, message) => {
   const { database, request } = job

@@ -24,7 +24,7 @@ export interface RuntimeState {
   agent: Omit<PersonaState, 'related' | 'recent' | 'owner'>
   /** The size of all header values. */
   secret_bytes: number
-  /** Null if these are more than `SECRET_BYTES_MAX`. */
+  /** Null if `secret_bytes` exceeds `SECRET_BYTES_MAX`. */
   tools: RuntimeTool[] | null
 }
 
@@ -75,7 +75,7 @@ export const AGENT_LOOKUP = {
   }),
 }
 
-/** Reads a tool as a `RuntimeTool`, if an agent that the caller can see has it and the token is bound to it. */
+/** Reads a tool as a `RuntimeTool` if the caller can see an agent that has it. A bound token must be bound to the tool or to such an agent. */
 export const HEADERS_LOOKUP = {
   parameter: 'tool_id',
   statement: callerStatement('caller_and_runtime_tool', id => {

@@ -33,8 +33,8 @@ export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPla
 }
 
 /**
- * Decrypts a header value. Otherwise returns the reason: the ring lacks the key, or the value was damaged, moved, or encrypted with another key
- * that has the same id.
+ * Decrypts a header value, or returns why it cannot: the ring lacks the key, or the value was damaged, moved, or encrypted with another key that
+ * has the same id.
  */
 export function openSecret(
   ring: KeyRing,

@@ -35,7 +35,7 @@ const AGENTS = { permission: 'admin', resource: 'persona', writes: true } as con
 const AGENT = { ...AGENTS, lookup: PERSONA_READS.lookup }
 const TOOLS = { permission: 'manage:actions', resource: 'tool', writes: true } as const
 
-/** Registers these routes. `update` is the handler of the root's agent update. */
+/** Registers these routes. `update` is the handler of `update_persona`, without the conversion from the newer form. */
 export function registerChanges(today: FastifyInstance, options: OperationOptions, update: RouteHandlerMethod): void {
   patch('/persona/:persona_id/share', { ...AGENT, permission: 'basic' }, ShareRequest, async (request, reply, body) => {
     const faults = notKept(body, LEVELS)
@@ -48,7 +48,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   })
   patch('/admin/persona/:persona_id/listed', AGENT, Type.Object({ is_listed: flag() }), async (request, _, body) => {
     const { persona_id: id = 0 } = request.params as { persona_id?: number }
-    return await agentsTogether(request, [id], () => ({ is_visible: body.is_listed })) // the root's update does not include this field
+    return await agentsTogether(request, [id], () => ({ is_visible: body.is_listed })) // `PersonaUpsertRequest` does not include this field
   })
   const Priorities = Type.Object({ display_priority_map: freeForm() })
   patch('/admin/agents/display-priorities', AGENTS, Priorities, async (request, _, { display_priority_map: map }) => {
@@ -86,7 +86,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     })
   }
 
-  /** Changes these fields of an agent as the root does. Absent and null fields are kept. */
+  /** Changes these fields of an agent with the handler `update`. Absent and null fields are kept. */
   async function updateBy(request: FastifyRequest, reply: FastifyReply, fields: object): Promise<unknown> {
     const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null)
     const query = { ...(request.query as object), update_mask: given.map(([name]) => name) }

@@ -7,9 +7,9 @@ import { type PersonaSnapshot, PersonaUpsertRequest } from '../persona/schema.js
 import { words } from '../updates/field-table.js'
 import { flag, identifier, list, nullable, text } from '../validation/vocabulary.js'
 
-/* Converts requests and answers between the newer API and the root. */
+/* Converts requests and answers between the newer API below `/api` and the API at the root. */
 
-/** Fields that are required at the root. Here they can be absent or null, and are then kept. */
+/** Fields that the API at the root requires. Below `/api` they can be absent or null, and are then kept. */
 const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')
 
 /** Fields that Onyx stores and this service does not, each with the only accepted value. */
@@ -32,7 +32,7 @@ export const NewerPersonaRequest = Type.Object({
   },
 })
 
-/** Converts the body to the root's form, with all fields if it `creates`. Throws `InvalidRequest` for values that cannot be stored. */
+/** Converts a body to that of the API at the root. `creates`: adds a default for creations. Throws `InvalidRequest` for values that cannot be stored. */
 export function rootRequest(
   { is_featured: featured, ...body }: Static<typeof NewerPersonaRequest> & Record<string, unknown>,
   creates: boolean,
@@ -57,8 +57,8 @@ export function notKept(body: Readonly<Record<string, unknown>>, fields: Readonl
 type Shown = Pick<PersonaSnapshot, 'id' | 'is_public' | 'is_visible' | 'is_default_persona' | 'users' | 'groups'>
 
 /**
- * The additional members of records. A share that is not stored yet gets the level `added`, which the real request would store. The levels of an
- * earlier version are unknown. Without `added`, such a share is only in `users` and `groups`.
+ * The additional members of records. `added` is the level of a share that is not stored yet, in the answer to a dry run. The levels of an earlier
+ * version are unknown: without `added`, a share that is not stored is only in `users` and `groups`.
  */
 export async function newerMembers(
   db: Kysely<Tables>,

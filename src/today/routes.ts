@@ -37,7 +37,7 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
   app.register(register, { prefix: PREFIX })
 }
 
-/** Converts requests and answers of the operations that are registered after it to the newer form, and hides them from the document. Returns their handlers by operation. */
+/** Makes the operations that are registered later use the newer form, and hides them from the OpenAPI document. Returns their handlers by operation id. */
 function registerNewerForm(today: FastifyInstance, database: Database): ReadonlyMap<string, RouteHandlerMethod> {
   const handlers = new Map<string, RouteHandlerMethod>()
   today.addHook('onRoute', route => {
@@ -68,7 +68,7 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
   return handlers
 }
 
-/** Adds the fields that clients of the newer API read to an agent's record. Other texts are unchanged. */
+/** Adds to an agent's record the fields that clients of the newer API read. Other texts are unchanged. */
 async function inNewerForm({ policy, query }: FastifyRequest, text: string, database: Database): Promise<string> {
   if (!text.startsWith('{')) return text
   const agent = JSON.parse(text) // an answer of this service

@@ -6,7 +6,7 @@ interface Facts {
   origins?: ReadonlySet<string>
   /** The result of the definition's last successful check, and the headers that the tool had. */
   checked?: { headers: string; notes: string[]; names: readonly string[] }
-  /** True if the definition was stored. It may have been pruned since; then a tool cannot refer to it (23503), and it is stored again. */
+  /** True if the definition was stored. If it was pruned since, a tool cannot refer to it (23503), and it is stored again. */
   isStored?: boolean
 }
 

@@ -53,7 +53,7 @@ export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]
   return tools.flatMap((tool, i) => warningsOf(tool, tools.slice(i + 1))).slice(0, WARNINGS_MAX)
 }
 
-/** Does the same if the decision attached a tool. The change is already stored, so errors only suppress the warnings. */
+/** Returns the warnings of `sharedNames` if the decision attached a tool. The change is already stored, so errors only suppress the warnings. */
 export async function attachedNames(
   db: Kysely<Tables>,
   decision: { attached: { tool_ids?: readonly unknown[] }; after: { tool_ids: readonly number[] } } | null,
@@ -62,7 +62,7 @@ export async function attachedNames(
 }
 
 /**
- * Warns about functions that share a name with a function of another tool of the same agent, on agents that the viewer sees. `beside`: these
+ * Warns about functions that share a name with a function of another tool of the same agent, on agents that the viewer sees. `beside`: the other
  * tools, if they were already read. Errors only suppress the warnings.
  */
 export async function namesBeside(

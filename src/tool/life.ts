@@ -46,7 +46,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const differing = columns.filter(column => !sameValue(decision.after[column], then[column]))
     const left = new Map<string, string>(differing.map(column => [column, column]))
     const made = restored(decision, request, left)
-    // Secrets can never be restored, so strict handling does not refuse this.
+    // Added only now, because strict handling must not refuse it: secrets can never be restored.
     if (!sameValue(shownHeaders(then.headers), shownHeaders(state.headers)))
       left.set('custom_headers', 'custom_headers')
     return made
@@ -54,8 +54,8 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
 }
 
 /**
- * Detaches a tool from deleted agents, or from the agents that the caller of `request` may update, and returns their ids. Passed in as an
- * argument because this folder does not depend on agents.
+ * Detaches a tool from the agents that the caller of `request` may update or, without a `request`, from deleted agents. Returns their ids. Passed
+ * in as an argument because this folder does not depend on agents.
  */
 export type ReleaseTool = (
   trx: Transaction<Tables>,
@@ -86,7 +86,7 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     requireManageable(state)
     const trx = db as Transaction<Tables> // a deletion always runs in a transaction
     const { id, managed_as } = state
-    // A group manager may manage the tool only through these agents, so it is not detached from them. Agents are locked before the tool, as when attaching.
+    // A group manager's right to the tool can depend on these agents, so they keep the tool. Agents are locked before the tool, as when attaching.
     const released = detaches && managed_as !== 'group' ? await release(trx, id, actor, request) : []
     for (const agent of released) detached.add(agent)
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()

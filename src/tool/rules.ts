@@ -65,7 +65,7 @@ export interface ToolDecision extends Decision {
   headers: PlannedHeader[] | null
   /** Warnings for the caller about new places that secrets are sent to. */
   notes: string[]
-  /** The other tools of its agents. The statement that stores a new definition reads them. */
+  /** The other tools of the agents that have this tool. The statement that stores a new definition reads them. */
   beside?: NamedTool[]
 }
 

@@ -18,8 +18,8 @@ const tool = on<{ t: 'tool' }>()
 const { exists, or } = tool
 
 /**
- * Reads an OAuth configuration if the viewer may link it: its owner, and every caller with `manage:actions` (DECISIONS section 6). `locks` locks
- * the row as linking it will, so that any waiting happens before rights are checked.
+ * Reads an OAuth configuration if the viewer may link it: its owner, and every caller with `manage:actions` (DECISIONS section 6). `locks`: takes
+ * the row lock that linking needs, so that any waiting happens before rights are checked.
  */
 export async function readLinkable(db: Kysely<Tables>, id: number, viewer: ViewerParameters, locks = false) {
   const config = db.selectFrom('oauth_config').select(['id', 'name']).where('id', '=', id)
@@ -133,8 +133,8 @@ function lockedTool(param: Param<WriteParameters>) {
 }
 
 /**
- * Stores a definition if no row has its hash, in a statement of its own before the tool is written. It may wait for another one that stores the
- * same definition, and a statement that waited would check outdated rights. A definition that no tool refers to is pruned.
+ * Stores a definition if no row has its hash. It runs before the statement that writes the tool, because it may wait for a request that stores the
+ * same definition, and a statement that has waited checks outdated rights. A definition that no tool refers to is pruned.
  */
 export const storeDefinition = statement<CheckedDefinition & { bytes: number }, never>(
   'tool_definition_store',

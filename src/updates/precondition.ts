@@ -18,8 +18,8 @@ export function isStale({ kind, precondition }: Asked, { id, version }: Stored):
 const IF_MATCH_REQUIRED = 'This update must have If-Match. A GET of the agent or tool returns its current ETag.'
 
 /**
- * Returns the decision if the request's preconditions hold. `decision` is undefined if only the state that `If-Match` names allows one. Throws
- * `Refused`, or `PreconditionFailed` with the changes since then.
+ * Returns the decision if the request's preconditions hold. `decision` is undefined if it was impossible in this state, and `If-Match` names another
+ * one. Throws `Refused`, or `PreconditionFailed` with the changes since the named state.
  */
 export async function requirePrecondition<D extends Decision>(
   db: Kysely<Tables>,

@@ -43,7 +43,7 @@ export function versionedState<State extends VersionedState>(
   return jsonObjectFrom(queries().selectNoFrom(columns)).$castTo<State>()
 }
 
-/** The statements that read the state of an agent or a tool. One is for routes and reads the caller too; the other reads it as a viewer sees it. */
+/** The statements that read an agent or a tool. `lookup`, for routes, also reads the caller; `read` returns the state as its viewer sees it. */
 export function readsOf<State>(
   kind: ResourceKind,
   query: (viewer: Viewer, id: Expression<number>) => StateQuery<State>,
@@ -63,7 +63,7 @@ export function columnValue(column: Expression<unknown>, type: SqlType): Express
   return type === 'timestamptz' ? instant(column as Expression<string>) : column // other columns keep their type
 }
 
-/** The columns other than content that every write sets on the row `alias`. */
+/** The columns that every write sets on the row `alias`, in addition to the content. */
 export function nextVersion(alias: string, param: Param<AuditEntry & { field_versions: string }>) {
   const row = columnsOf<Versioned>(alias)
   return {

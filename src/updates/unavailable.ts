@@ -29,7 +29,7 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
 
 /**
  * Translates a database error into an answer without the database's text; undefined for other errors. The transaction was not applied unless the
- * error is `CommitUnknown`. Do not pass errors that follow the first write.
+ * error is `CommitUnknown`. Do not pass an error that occurred after the first write.
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
   if (error instanceof WaitedInVain) {
@@ -52,7 +52,7 @@ export async function settle<T extends ResourceTypes>(
   return unknownOutcome(`the ${act} was applied`, remedy)(doubt)
 }
 
-/** Replaces the error of a commit without an answer. `remedy`: how to find out whether it is stored, or to repeat the request. */
+/** Replaces the error of a commit that got no answer. `remedy` says how to find out whether the change is stored, or how to repeat the request. */
 export const unknownOutcome = (stored: string, remedy: string) => (cause: unknown) => {
   if (!(cause instanceof CommitUnknown)) throw cause
   const message = `The connection to the database was lost. Whether ${stored} is not known. ${remedy}`

@@ -54,7 +54,7 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
 /** Texts in which a key may change a prototype. They are scanned. */
 const UNUSUAL = /__proto__|"prototype"|\\u00[0-7]/
 
-/** The fast path; undefined if the text must be scanned. A colon after a quote or a blank ends a key, or rarely is within a string. */
+/** The fast path; undefined if the text must be scanned. A colon after a quote or a blank ends a key, or is (rarely) within a string. */
 function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   // Two counted nodes take at least three characters, so a shorter text cannot exceed the limit.
   if (text.length > nodesMax * 1.5 || UNUSUAL.test(text)) return undefined

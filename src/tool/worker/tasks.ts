@@ -116,8 +116,8 @@ interface ValidationInput {
 }
 
 /**
- * Validates a definition, for a tool with this `use`, `stored` definition and `headerNames` if one is given. Throws `InvalidRequest` if it has
- * faults. With `complete`, places of faults refer to the completed definition, which the error includes.
+ * Validates a definition. If it is for a tool, `use`, `stored` and `headerNames` are those of the tool. Throws `InvalidRequest` if the definition
+ * has faults. With `complete`, places of faults refer to the completed definition, which the error includes.
  */
 function validationOf(
   body: ValidateToolRequest,
