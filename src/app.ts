@@ -39,7 +39,7 @@ import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers } from './tool/worker/pool.js'
 import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
 
-/** At this number of connections, the server closes the least recently used one without an admitted request. */
+/** At this number of connections, the server closes the least recently used connection that has no admitted request. */
 const CONNECTIONS_MAX = 5_000
 
 /** Time limits for receiving the headers, for receiving the whole request, and for sending the answer. */
@@ -52,7 +52,7 @@ const KEEP_ALIVE_TIMEOUT_MS = 72_000
 /** A connection without any traffic for this time is closed. */
 const CONNECTION_TIMEOUT_MS = 90_000
 
-/** The dependencies of the application. It reads nothing else from the environment, and nothing from disk later. */
+/** The dependencies of the application. It reads nothing else from the environment, and nothing from disk after it is built. */
 export interface AppOptions {
   config: Config
   version: string
@@ -149,7 +149,7 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
     requestIdHeader: false,
     exposeHeadRoutes: false,
     return503OnClosing: false,
-    pluginTimeout: 0, // disabled, because requests have their own time limit
+    pluginTimeout: 0, // none: a plugin that loads slowly must not fail the start
     routerOptions: { maxParamLength: 256 },
     // Prevents Fastify from loading its default compilers.
     schemaController: {
@@ -164,7 +164,7 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     http: {
       headersTimeout: HEADERS_TIMEOUT_MS,
-      // How often Node checks the two timeouts above. A timeout may take effect this much later.
+      // How often Node checks `headersTimeout` and `requestTimeout`. They may take effect this much later.
       connectionsCheckingInterval: 1_000,
       requireHostHeader: false, // `requestFault` refuses a missing Host with our error body
     },

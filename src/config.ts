@@ -156,13 +156,13 @@ export function settingWarnings(env: Environment, { database }: Config): string[
   return [...misspeltWarning(env), ...ofUrl.map(warning => `DATABASE_URL ${warning}`)]
 }
 
-/** A sentence that lists variables that resemble a setting's name or its first words; empty if there are none. */
+/** One sentence about the variables whose names resemble a setting's name or its first words; empty if there are none. */
 export function misspeltWarning(env: Environment): string[] {
   const names = describeSettings().map(({ name }) => name)
   const misspelt = Object.keys(env).flatMap(name => {
     if (names.includes(name)) return []
     const written = name.toUpperCase()
-    const distances = name.length < 8 ? [1] : [1, 2] // short names of other programs' variables could be as similar
+    const distances = name.length < 8 ? [1] : [1, 2] // two edits would turn short names of other programs into ours
     const near = distances.flatMap(edits => names.filter(each => isWithin(edits, written, each)))
     const longer = names.filter(each => name.includes('_') && each.startsWith(`${written}_`))
     const [meant] = [...near, ...longer]

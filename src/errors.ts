@@ -46,7 +46,7 @@ export interface Fault {
   type: string
 }
 
-/** The content of a request is invalid. `faults` lists all faults of the first check that failed; `extra` has further members as JSON texts. */
+/** The content of a request is invalid. `faults` lists all faults of the first check that failed; `extra`: further members of the answer, as JSON texts. */
 export class InvalidRequest extends Error {
   constructor(
     readonly faults: Fault[],
@@ -56,7 +56,7 @@ export class InvalidRequest extends Error {
   }
 }
 
-/** A mask matches no stored secret. It may come from an older state, namely the one that `If-Match` names. */
+/** A mask in the request matches no stored secret. It may belong to the older state that `If-Match` names. */
 export class UnknownRedaction extends InvalidRequest {}
 
 interface RefusalOptions extends ErrorOptions {
@@ -148,7 +148,7 @@ export interface FieldChange {
   at: string
 }
 
-/** A precondition failed. `changed` is null if the changes since then are unknown or were pruned. */
+/** A precondition failed. `changed`: the fields changed since the state that it names; null if unknown or pruned. */
 export class PreconditionFailed extends Refused {
   constructor(reason: keyof typeof STALE, currentTag: string | null, changed: FieldChange[] | null = null) {
     super('PRECONDITION_FAILED', STALE[reason], { extra: { reason, current_etag: currentTag, changed } })
@@ -183,7 +183,6 @@ export function rateLimitHeaders(limit: Limit, quota: number, remaining: number,
   }
 }
 
-/** The caller's token has reached a limit. */
 export class RateLimited extends Refused {
   constructor(
     readonly limit: Limit,

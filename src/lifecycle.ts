@@ -106,7 +106,7 @@ export class Lifecycle {
     return schema
   }
 
-  /** If another process migrates the schema to a version that this program cannot use, requests are refused until a later probe finds a usable one. */
+  /** If another process migrates the schema to a version that this program cannot use, requests are refused until a later probe finds a usable schema. */
   async #probe(): Promise<Readiness> {
     this.#state = await this.#schema()
     return this.#state

@@ -27,7 +27,7 @@ import { VERSION } from './version.js'
 const FIRST_PRUNE_MS = 2_000
 const PRUNE_INTERVAL_MS = 3_600_000
 const PRUNE_GROWING_INTERVAL_MS = 60_000
-/** Between full runs, only agents and tools that changed this recently are pruned. */
+/** Between full runs, only agents and tools that changed within this time are pruned. */
 const GROWING_MINUTES = 2
 
 /** Starts the process. The port opens before the database is reachable; until then, every operation answers 503 with the reason. */
@@ -80,7 +80,7 @@ function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Confi
   }
   const prune = logged(() => pruneHistory(db, history))
   const pruneLately = logged(async () => ({ differences: await pruneContents(db, history, GROWING_MINUTES) }))
-  setTimeout(prune, FIRST_PRUNE_MS).unref() // runs once also in processes that live less than an hour
+  setTimeout(prune, FIRST_PRUNE_MS).unref() // so that processes that live less than an hour prune too
   setInterval(prune, PRUNE_INTERVAL_MS).unref() // `unref`: does not delay a shutdown
   setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()
 }

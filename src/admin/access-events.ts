@@ -26,11 +26,11 @@ const STATES = {
   user_file: sql`select json_build_object('owner', owner_id) from user_file where id = subject`,
 } as const satisfies Record<string, RawBuilder<unknown>>
 
-/** `keys` and `apply` have no stored state. `headers` events record that a runtime read secrets. */
 const NO_STATE = sql`null`
 
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
 
+/** `headers` events record that a runtime read secrets. */
 export const ACCESS_KINDS = [...(Object.keys(STATES) as (keyof typeof STATES)[]), 'keys', 'apply', 'headers'] as const
 
 /** A change of access. `subject` is an id; it is empty if the kind has no subjects. */

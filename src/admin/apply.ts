@@ -25,7 +25,7 @@ import { InvalidDocument } from './refusal.js'
 export interface ApplyOptions extends ToolSurroundings {
   /** Return the outcomes without storing anything. */
   plan?: boolean
-  /** Remove rows without an entry, from the lists that the document contains. */
+  /** Remove rows without an entry, but only from lists that the document contains. */
   prune?: boolean
   actor?: Actor
 }
@@ -36,7 +36,7 @@ export interface ApplyReport {
   outcomes: Outcome[]
 }
 
-/** Serializes documents, because two at the same time could both create the same row. */
+/** Only one document is applied at a time, because two could create the same row. */
 const APPLY_LOCK = 7_153_002
 
 /**
@@ -110,7 +110,7 @@ function checkedDocument(document: unknown): OrganisationDocument {
 }
 
 /**
- * Removes rows without an entry, from the lists that the document contains. Agents are only marked as deleted, and users deactivated, because
+ * Removes rows without an entry, but only from lists that the document contains. Agents are only marked as deleted, and users deactivated, because
  * other data refers to them. Other rows are kept if a remaining row refers to them.
  */
 async function pruned(

@@ -13,7 +13,7 @@ export interface AuditFinding {
 }
 
 export interface AuditVerification {
-  /** The number of chains verified, one for each agent and tool, and of their rows. */
+  /** The number of chains verified (one for each agent or tool), and of the rows in them. */
   chains: number
   rows: number
   /** The number of rows from versions before 3.0. They are not part of a chain. */
@@ -34,7 +34,7 @@ export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification
   return await (db.isTransaction ? verify(db as Transaction<Tables>) : inOneSnapshot({ db }, verify))
 }
 
-/** One audit row (null if the resource has none), and the hashes at both ends of the resource's chain, in hex. */
+/** An audit row joined with its agent or tool. The audit columns are null if it has no audit rows. `head` and `anchor`: the ends of its hash chain, in hex. */
 interface Row {
   id: number
   version: number | null

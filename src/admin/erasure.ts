@@ -29,8 +29,8 @@ async function findPerson(db: Kysely<Tables>, named: string) {
 }
 
 /**
- * Erases a person: deactivates the account, and removes its email, and the client addresses in its audit rows. The audit chains still verify,
- * because they cover neither. If the account no longer exists, `email` is the id. A plan runs in the same way and is rolled back. Throws
+ * Erases a person: deactivates the account, and removes its email and the client addresses in its audit rows. The audit chains still verify,
+ * because they cover neither of the two. If the account no longer exists, the returned `email` is the id. A plan runs in the same way and is rolled back. Throws
  * `Refusal`, also if no administrator would remain.
  */
 export async function eraseUser(

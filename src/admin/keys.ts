@@ -36,7 +36,7 @@ export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
 
 /**
  * Encrypts all stored secrets with the ring's first key, in one transaction for each tool, while the service runs. It can be repeated. Tools with a secret that cannot be
- * decrypted are skipped and listed. Throws `KeyRingMissing` if the first key is not the one that has encrypted secrets under its id.
+ * decrypted are skipped and listed. Throws `KeyRingMissing` if a different key has encrypted secrets under the first key's id.
  */
 export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor = operatorActor()) {
   await unusableKeys(db, ring)
@@ -56,7 +56,7 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
   return rotation
 }
 
-/** Encrypts the values of a tool that use other keys and returns their number. Returns undefined if one of them cannot be decrypted. */
+/** Encrypts the values of a tool that other keys have encrypted. Returns their number, or undefined if one cannot be decrypted. */
 async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number | undefined> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
   const headers = await sealedHeaders(trx, sql`tool_id = ${toolId} and key_id <> ${ring.currentId}`)

@@ -3,7 +3,7 @@
  * window's title or reverse text.
  */
 
-/** A cell of a table. Null and undefined appear as a dash, a list with commas. */
+/** A cell of a table. Null and undefined are shown as a dash, and lists with commas. */
 export type Cell = string | number | readonly (string | number)[] | null | undefined
 
 /** Control characters (C0, C1, DEL), characters that change the direction of text, and separators that some terminals treat as line ends. */

@@ -3,7 +3,7 @@ import { anyOf, lit, on } from '../db/statements/queries.js'
 
 /* SQL expressions for rights on one agent or tool (DECISIONS section 6, migration 0016). Reads and write checks use the same ones. */
 
-/** The access of a caller to an agent by ownership and shares. With `none` they cannot see it. */
+/** The access of a caller to an agent by ownership and shares. With `none`, the caller cannot see it. */
 export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
 
 export type ManagedAs = 'all' | 'owner' | 'group'

@@ -19,7 +19,7 @@ export interface RoutePolicy {
   takesDefinition?: true
   /** True if the route stores something, so a 503 reports the outcome. */
   writes?: true
-  /** True if the route only stores proposals; `if asked` if it does so only with `propose=true` in the query. */
+  /** True if the route only stores proposals; `if asked`: only with `propose=true` in the query. */
   proposes?: true | 'if asked'
   /** True if the route calls other routes, whose answers report the outcome. */
   asksWithin?: true
@@ -43,7 +43,7 @@ declare module 'fastify' {
     /** The state of the resource in the path, read by the route's `lookup`; null if it does not exist. */
     prefetched: object | null
     /**
-     * Authenticates again after the body has arrived, which may take long, and reads the resource of `lookup`. Throws `NotAuthenticated`,
+     * Authenticates again, because the body may take long to arrive, and reads the resource of `lookup`. Throws `NotAuthenticated`,
      * `Forbidden`.
      */
     readNow(executor: Executor, lookup?: Lookup): Promise<CallerNow>
@@ -89,7 +89,7 @@ export function registerAuthentication(app: FastifyInstance, database: Database)
   }
 }
 
-/** The SHA-256 of a request's bearer token, computed once. The value may be that of another header. Throws `NotAuthenticated`. */
+/** The SHA-256 of a request's bearer token, computed once. `authorization` may be the value of another header. Throws `NotAuthenticated`. */
 export function tokenHashOf(request: FastifyRequest, authorization = request.headers.authorization): Buffer {
   request.tokenHash ??= bearerTokenHash(authorization)
   return request.tokenHash
@@ -101,7 +101,7 @@ function requireDeclaredPolicies(app: FastifyInstance): void {
   app.addHook('onRoute', function ({ url, config }) {
     const permission = config?.policy?.permission
     const isDeclared = permission !== undefined && (permission !== 'public') === this.hasDecorator(REQUIRES_TOKEN)
-    if (url !== '*' && !isDeclared) undeclared.push(url) // the route of preflight requests, for every path
+    if (url !== '*' && !isDeclared) undeclared.push(url) // `*`: the route of preflight requests
   })
   app.addHook('onReady', async () => {
     if (undeclared.length > 0) throw new Error(`no permission is declared for ${undeclared.join(', ')}`)
@@ -146,7 +146,7 @@ function requireAdmitted(
     )
   if (resource === undefined || token.bound === null) return
   if (creates) throw new Forbidden('This token is bound to some agents and tools, and cannot create others.')
-  // A token bound only to agents cannot call tool operations, and vice versa. A route without an id requires only some binding.
+  // A token bound only to agents cannot call tool operations, and vice versa. A route without an id admits tokens bound to any resource of its kind.
   const bound = token.bound[resource]
   const id = lookup && idIn(request, lookup.parameter)
   if (lookup === undefined ? bound.length === 0 : id === undefined || !bound.includes(id))
@@ -174,7 +174,7 @@ function recordUse({ log }: FastifyRequest, { db }: Database, id: number): void 
     .catch(error => log.debug({ err: error }, 'the last use of a token was not recorded'))
 }
 
-/** A resource to read together with the caller. With an undefined id (the path holds no valid one), only the caller is read. */
+/** A resource to read together with the caller. If `id` is undefined, because the path has no valid id, only the caller is read. */
 export interface Lookup {
   statement: CallerStatement
   id: number | undefined
@@ -239,7 +239,7 @@ function callerOf(row: CallerRow): Caller {
 
 const caller = on<{ caller: 'caller' }>()
 
-/** SQL: the caller of a caller statement as a viewer of tools. */
+/** SQL: the caller that a `callerStatement` reads, as a viewer. */
 export const viewerOfCaller: Viewer = {
   user: caller.ref('caller.user_id'),
   isAdmin: caller('caller.permission', '=', lit(3)),

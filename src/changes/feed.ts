@@ -24,7 +24,7 @@ interface Asked {
   place: string
 }
 
-/** A change that the viewer may see, with whether they can see and edit the record now. */
+/** A change that the viewer may see. `is_seen`, `may_edit`: the viewer can see or edit the record now. */
 export interface FeedRow extends Pick<HistoryRow, 'version' | 'at' | 'author' | 'actor_id' | 'command' | 'fields'> {
   action: (typeof ACTIONS)[number] | Exclude<ProposalState, 'open'> | 'proposed'
   cursor: string
@@ -39,7 +39,7 @@ interface FeedPage {
   /** True if the given position is in the feed, and no rows after it were pruned. */
   is_kept: boolean
   rows: FeedRow[] | null
-  /** The cursor of the last row examined; null if there was none, and in a full page. */
+  /** The cursor of the last row examined; null if no row was examined or the page is full. */
   last: string | null
 }
 
@@ -71,7 +71,7 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
     from feed_ends`,
 )
 
-/** Reads two cursors: the current one, and the one before the oldest change kept (or before the `back` newest changes). */
+/** Reads two cursors: `now`, and `first`, which is before the oldest stored change (or before the `back` newest changes). */
 export async function readEnds(db: Kysely<Tables>, back = 0): Promise<{ now: string; first: string }> {
   const recent = sql`
     (select cursor from stored_change where is_published order by transaction_id desc, place desc limit 1 offset ${back})`

@@ -5,7 +5,7 @@ import type { Database } from '../db/database.js'
 import { RateLimited, TRY_AGAIN, Unavailable } from '../errors.js'
 import { readEnds } from './feed.js'
 
-/** At most 200 requests wait for changes at the same time, and at most one of each token. */
+/** At most 200 requests wait for changes at the same time, and at most one for each token. */
 const WAITING_MAX = 200
 const POLL_MS = 1_000
 
@@ -68,7 +68,7 @@ export class Waiting {
     return this.#head
   }
 
-  /** Reads after earlier requests have read, or when the request's time is over, so that an empty answer means that nothing changed. */
+  /** Waits for its turn, then reads a page. A request whose time is over reads at once: an empty answer must mean that nothing changed. */
   #inTurn(read: () => Promise<Page>, over: Promise<unknown>): Promise<Page> {
     const page = Promise.race([this.#turn, over]).then(read)
     this.#turn = this.#turn.then(async () => {

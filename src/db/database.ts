@@ -155,7 +155,7 @@ export class Database {
   }
 }
 
-/** A connection for the reads with one key. `since`: when it was taken from the pool, as of `Date.now`. `reads`: how many have not ended. */
+/** A connection for the reads with one key. `since`: the `Date.now()` at which the pool gave it. `reads`: the number still running. */
 interface SharedSession {
   session: Promise<Session>
   since: number

@@ -151,7 +151,7 @@ interface ProposalTable {
   closed_by: string | null
   /** The reason for a rejection. */
   reason: string | null
-  /** The positions of its opening and its closing in the feed of changes. */
+  /** Where the opening and the closing of the proposal are in the feed of changes. */
   opened_transaction_id: Generated<string | null>
   opened_place: Generated<string>
   closed_transaction_id: string | null

@@ -45,7 +45,7 @@ export interface Plan {
   store(trx: Transaction<Tables>, actor: Actor): Promise<void>
 }
 
-/** A list of a document: the noun for an entry, its table, and the column that textual references name. */
+/** A list of a document: the noun for an entry, the table, and the column that references contain. */
 interface Table {
   noun: string
   table: keyof Tables
@@ -54,16 +54,16 @@ interface Table {
   owner?: 'owner_id' | 'user_id'
   /** SQL: true for deleted agents and inactive users. */
   gone?: RawBuilder<boolean>
-  /** SQL: true for rows that callers can rename. Their names are not unique, so they are matched by name and owner. */
+  /** SQL: true for rows that callers can rename. Their names are not unique, so such rows are matched by name and owner. */
   renamable?: RawBuilder<boolean>
-  /** The kind of access events that changes of this list write, if it affects access. */
+  /** The kind of the access events for changes of this list, if the list affects access. */
   access?: AccessKind
 }
 
 const named = { named: 'name', ids: 'sequence' } as const
 const isCustom = sql<boolean>`in_code_tool_id is null and mcp_server_id is null`
 
-/** The lists, in an order in which each refers only to earlier ones. */
+/** Each list refers only to earlier ones. */
 export const TABLES: Readonly<Record<SectionName, Table>> = {
   users: { noun: 'user', table: 'user_account', named: 'email', ids: 'uuid', gone: sql`not active`, access: 'user' },
   groups: { ...named, noun: 'group', table: 'user_group', access: 'group' },

@@ -52,6 +52,6 @@ function mergedContent(before: PersonaContent, match: Matched, catalogue: Catalo
   for (const [relation] of RELATIONS) given[relation] = valueIn(match, relation, catalogue)
   const named = Object.entries(given).filter(([, value]) => value !== undefined)
   const content: PersonaContent = { ...contentOf(before), ...Object.fromEntries(named) }
-  // The owner has all rights anyway. The update operation drops this share too.
+  // Drops a share of the owner, who has all rights anyway. The update operation does the same.
   return { ...content, users: content.users.filter(share => share.id !== content.owner_id) }
 }

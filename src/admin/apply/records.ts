@@ -103,7 +103,7 @@ async function readRecords(db: Kysely<Tables>, section: Section): Promise<Map<Id
   return records
 }
 
-/** One list of rows as entries of a document. */
+/** Reads the rows of one list as entries of a document. */
 export async function readSection(db: Kysely<Tables>, section: Section, refer: Refer): Promise<object[]> {
   const records = [...(await readRecords(db, section)).values()]
   return records.map(({ name, ...others }) => entryInWords({ ...others, ...(name != null && { name }) }, refer))

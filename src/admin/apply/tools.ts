@@ -30,7 +30,7 @@ import { readSource } from '../source.js'
 import { type Catalogue, type Matched, outcomeOf, type Plan, type Planned, storeInOrder } from './catalogue.js'
 import { valueIn } from './words.js'
 
-/** The context of tools that the document does not contain. */
+/** What tools need in addition to the document. */
 export interface ToolSurroundings {
   ring: KeyRing
   /** The environment for `${env:NAME}` references. */
@@ -39,7 +39,7 @@ export interface ToolSurroundings {
   baseDir?: string
 }
 
-/** The requested changes of one tool: fields of an update, and columns. Absent ones stay unchanged. */
+/** The requested changes of one tool. The API's rules check `fields`. Absent fields and columns stay unchanged. */
 interface GivenTool {
   fields: ToolUpdateFields
   columns: Partial<ToolContent>
@@ -155,7 +155,7 @@ export function placeholder(variable: string): string {
 }
 
 /**
- * Fills in the secret header values of an entry. A value that is missing or equals the stored one becomes the mask of the stored one, so that
+ * Fills in the secret header values of an entry. If a value is missing or equals the stored value, it becomes that value's mask, so that
  * applying an export changes nothing.
  */
 async function givenHeaders(

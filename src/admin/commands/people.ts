@@ -28,7 +28,7 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
     .option('--plan', 'only show the data to erase; exit status 2')
 }
 
-/** Checks that documents accept the email too. Throws `UsageError`. */
+/** Throws `UsageError` for an email that documents do not accept. */
 export function checkedEmail(text: string): string {
   if (isEmail(text)) return text
   throw new UsageError(`not an email: ${text}`)

@@ -28,8 +28,8 @@ const cellsOf = (row: Row | Proposal): [name: string, ...string[]] => {
   return [name, row.message, row.author.email, dated(row.created_at)]
 }
 
-/** The lists of each view: the second with its switch on. */
 const HINT = 'Who sees an agent or a tool can propose a change of it. Somebody else approves it here.'
+/** The lists of each view. `option`: the label of the switch that shows the second list. */
 const LISTS = {
   agents: { option: 'Deleted ones', lists: ['agents', 'deleted agents'] },
   tools: { option: '', lists: ['tools', 'tools'] },

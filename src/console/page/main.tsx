@@ -62,7 +62,7 @@ function Head({ address, rights: { me, writes, proposes } }: { address: string; 
   )
 }
 
-/** Replaces a view that fails by its error and by what was typed into it. */
+/** If a view fails, shows the error and the typed text in place of the view. */
 function Guard({ children }: { children: ComponentChildren }) {
   const [typed, setTyped] = useState('')
   const [fault, again] = useErrorBoundary(() => setTyped([...unsaved.values()].map(read => read()).join('\n')))

@@ -9,7 +9,7 @@ export interface Loaded<T> {
   data?: T
   problem?: unknown
   again(): void
-  /** True if it loads again by itself while the service is unavailable. */
+  /** True if the data are requested again automatically while the service is unavailable. */
   repeats: boolean
 }
 
@@ -36,7 +36,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
 export const useLists = (isWanted: boolean, ...lists: ListName[]): Row[][] =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted).data ?? []
 
-/** The action of a button, which is disabled while it runs. Stores the error if it fails. */
+/** The action of a button. `isBusy` disables the button while the action runs; `problem` is the error if it fails. */
 export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
   const forget = () => setState({})
@@ -193,7 +193,7 @@ export function Pairs({ noun, members: [k, v], rows, stored, lines, onChange }: 
 
 const AROUND = 300
 
-/** A run of a difference. Of long equal parts only the ends are shown; the rest is folded. */
+/** A run of a difference. A long equal run is folded, except at its ends. */
 function Part({ as: Tag, text, isFirst, isLast }: Run & { isFirst: boolean; isLast: boolean }) {
   if (Tag !== 'span' || text.length < 3 * AROUND) return <Tag>{visible(text)}</Tag>
   const [start, end] = [isFirst ? 0 : AROUND, text.length - (isLast ? 0 : AROUND)]

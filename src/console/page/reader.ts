@@ -8,7 +8,7 @@ export interface Place {
   to: number
 }
 export interface Read {
-  /** The definition as JSON. Numbers keep the form of JSON. */
+  /** The definition as JSON text. JSON input is unchanged, so its numbers keep their form. */
   json?: string
   fault?: Place & { msg: string }
 }

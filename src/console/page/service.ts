@@ -8,7 +8,7 @@ export interface Me {
   token: { scopes: string[] | null; persona_ids: number[] | null; tool_ids: number[] | null }
 }
 
-/** The rights of the token. The page hides actions that it does not allow; the service decides about single records. */
+/** The rights of the token. The page hides actions that the token does not allow; the service decides about single records. */
 export interface Rights {
   me: Me
   /** True if the token can write. */
@@ -76,7 +76,7 @@ export class Refusal extends Error {
 /** True if the service is unavailable for the moment. */
 export const isAway = (problem: unknown): problem is Refusal => problem instanceof Refusal && problem.isAway
 
-/** The events that are sent to the window: a token is not valid any more, a sign-in, and a view that must be loaded again. */
+/** Events on the window: the token has become invalid, a user has signed in, or a view must be loaded again. */
 export const EVENTS = { ended: 'session-ended', signedIn: 'signed-in', stored: 'stored' }
 
 export interface Answer<T> {

@@ -72,7 +72,7 @@ function partsOf(definition: Parts): [title: string, value: unknown][] {
   })
 }
 
-/** The fields of a record with title and text. A definition is split into several. */
+/** The fields of a record with title and text. A definition becomes several fields. */
 export function fieldsOf(record: object): [title: string, text: string][] {
   return Object.entries(record).flatMap(([name, value]): [string, string][] => {
     if (name === 'id') return []
@@ -100,7 +100,7 @@ export interface Run {
   text: string
 }
 
-/** The words and whole addresses that differ; in long texts, the lines. Texts with too many differences are shown as replaced. */
+/** Compares texts by words and whole addresses, or long texts by lines. If too much differs, the whole text is shown as replaced. */
 export function runsOf(before: string, after: string): Run[] {
   const tokens =
     before.length + after.length > MAX.words
@@ -120,7 +120,7 @@ export function runsOf(before: string, after: string): Run[] {
   return (3 * same < Math.min(before.length, after.length) ? whole : runs).filter(({ text }) => text !== '')
 }
 
-/** The text of a file. If it is not UTF-8, throws a sentence with the line. */
+/** Reads a file as UTF-8. Throws a message that names the first line that is not UTF-8. */
 export async function readText(file: File): Promise<string> {
   const bytes = await file.arrayBuffer()
   try {

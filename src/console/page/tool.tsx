@@ -106,7 +106,7 @@ async function validated(query: Record<string, string>, json: string, signal?: A
   }
 }
 
-/** The result of a check. Its definition is null if it has faults. */
+/** The result of a check. `json`: the definition, or null if it has faults. */
 interface Found {
   text: string
   json: string | null
@@ -138,7 +138,7 @@ async function findingsIn(doc: Text, toolId: number | undefined, signal: AbortSi
 
 interface DefinitionProps {
   text: string
-  /** The tool whose stored definition it is compared with. */
+  /** The tool whose stored definition the text is compared with. */
   toolId?: number
   isChecked: boolean
   /** Called with a function that returns the text after each edit, and with the result of each check. */
@@ -280,7 +280,6 @@ function Repair({ text, onPut, onClose }: { text: string; onPut(text: string): v
   )
 }
 
-/** The functions that a model gets from a definition. */
 function Functions({ list }: { list: { name: string }[] }) {
   const some = `${counted(list.length, 'function')}${list.length > SHOWN ? `, the first ${SHOWN}:` : '.'}`
   return (

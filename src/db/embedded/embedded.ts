@@ -53,7 +53,7 @@ export interface Embedded {
 
 /**
  * A shell script that runs under the server's account and becomes the server. Its background loop stops the server if the pipe closes without a
- * line, which means that the parent process was killed. It repeats the signal, because a starting server ignores it.
+ * line, which means that the parent process was killed. The loop repeats the signal, because a starting server ignores it.
  */
 const BECOME_SERVER = `
 umask 077
@@ -77,7 +77,7 @@ const CHECK_MS = 500
 
 /**
  * Runs the embedded PostgreSQL on a Unix socket. `postmaster.pid` ensures that only one process runs a server on the data. A server that ends is
- * restarted until `stop` is called. It also ends with this process, even if that is killed. @throws EmbeddedUnavailable if it cannot run here
+ * restarted until `stop` is called. It also ends if this process ends or is killed. Throws `EmbeddedUnavailable` if it cannot run here.
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
   if (process.platform === 'win32') throw new EmbeddedUnavailable('it does not run on Windows yet')
@@ -126,7 +126,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
 
 const GONE = 'its data are gone: put them back, or restart the service to begin with an empty database'
 
-/** Creates the data if missing, under a draft name that is renamed when complete. If two processes do so, the first one's data is kept. */
+/** Creates the data if missing, in a draft folder that is renamed when complete. If two processes do so, the folder renamed first is kept. */
 function makeData(home: Home, { dir, major }: Binaries, settings: Record<string, string>): void {
   const data = join(home.path, 'data')
   if (existsSync(data)) {

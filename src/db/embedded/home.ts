@@ -114,7 +114,7 @@ function isOurs(folder: string): boolean {
   return stats?.isDirectory() === true && stats.uid === process.geteuid?.() && (stats.mode & 0o022) === 0
 }
 
-/** Opens or creates the cluster's folder, below `dataDir` or the spare. If this process is root, it belongs to the server's account. */
+/** Opens or creates the cluster's folder below `dataDir`, or the spare one. If this process is root, the folder belongs to the server's account. */
 export function openHome(dataDir: string, log: (line: string) => void): Home {
   const [wanted, spare] = homesOf(dataDir)
   try {
@@ -224,7 +224,7 @@ function makeLinks(native: string): void {
     try {
       symlinkSync(basename(source), join(native, '..', target))
     } catch {
-      // The link exists already, or the folder is not writable. In that case running the programs reports it.
+      // The link exists already, or the folder is not writable. If a link is missing, running the programs reports it.
     }
   }
 }

@@ -11,7 +11,7 @@ import {
 } from 'kysely'
 import type { Query } from '../connection/session.js'
 
-/** Refers to a parameter in a statement. One that is used several times is sent once. Any parameter may be null. */
+/** Refers to a parameter in a statement. A parameter used several times is sent once. Any parameter may be null. */
 export type Param<P> = <K extends keyof P & string>(key: K) => Expression<NonNullable<P[K]>>
 
 /** The SQL type of each parameter. A parameter of an array type takes a list. */

@@ -14,7 +14,7 @@ const USER_INFO = /^(?:[a-z][\w+.-]*:[/\\]*|[/\\]{2,})[^/\\?#]*@/i
 const ADDRESSES_MAX = 256
 const ABSOLUTE = /^https?:\/\/[^\0- \x7f\\/]/i
 const ORDINARY_PATH = /^\/[\w.~$:{}()*,;=@%!'&+-]+(?:\/|$)/
-/** Matches an address or a path with an API key of a known vendor. Keys in placeholders have no digits. */
+/** Matches an address or a path with an API key of a known vendor. Placeholder keys, which have no digits, do not match. */
 export const SECRET = /(?<![^/?#&;=:])(?:sk-|ghp_|xoxb-|AKIA|AIza)(?=[\w-]*\d)[\w-]{6,}/
 
 const METADATA_NAMES = ['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']
@@ -115,7 +115,7 @@ function valuesOf(variables: unknown, parts: readonly string[], index: number): 
   return [{ text, unfilled: name }, ...known]
 }
 
-/** The address of the first server, with the defaults of its variables. If one has no default, the address is returned unchanged. */
+/** The address of the first server, with the defaults of its variables. If a variable has no default, the address is returned unchanged. */
 export function serverOf(definition: unknown): string {
   const server: unknown = Object(Object(Object(definition).servers)[0])
   const { text = '', unfilled } = addressesOf(server)[0] ?? {}
@@ -153,12 +153,12 @@ function isMetadata(hostname: string): boolean {
 }
 
 function parsed(url: string): URL | undefined {
-  // "http:host" is absolute, but relative to an address with the same scheme. So it is first parsed alone.
+  // "http:host" is absolute if parsed alone, but relative to an address with the same scheme.
   return parsedUrl(url) ?? parsedUrl(url, RELATIVE)
 }
 
 /**
- * True if a path leads to a host other than the server's. Clients may concatenate the two with one or two slashes, or resolve the path as a
+ * True if a path leads to a host other than the server's. Clients may join address and path with one or two slashes, or resolve the path as a
  * link. URL parsers drop tabs and line breaks, and treat backslashes as slashes.
  */
 export function leadsAway(address: string, path: string): boolean {
@@ -176,7 +176,7 @@ export function leadsAway(address: string, path: string): boolean {
   )
 }
 
-/** True if the host can exist. An address such as 0.0.0.2, which a path segment "2" is parsed as, cannot. */
+/** True if the host can exist. The path segment "2", for example, is parsed as 0.0.0.2, which cannot. */
 function canBeHost(host: string | undefined): boolean {
   return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }
@@ -184,7 +184,7 @@ function canBeHost(host: string | undefined): boolean {
 /** Above this number of addresses, variables in servers are not expanded. */
 const ORIGINS_READ_MAX = 10_000
 
-/** All origins of a definition: of its own servers, and of those of its paths and operations. A runtime may call any of them. */
+/** All origins of a definition: those of its own servers and of its paths' and operations' servers. A runtime may call any of them. */
 export function originsOf(definition: unknown): Set<string> {
   const origins = new Set<string>()
   const references = new References(definition)

@@ -69,7 +69,6 @@ function keysOf(byForm: Partial<Record<Form, string>>): Map<string, Form> {
   return new Map(entries.flatMap(([form, keys]) => keys.split(/\s+/).map(key => [key, form])))
 }
 
-/** True if a value has this form. */
 export function fits(form: Form, value: unknown): boolean {
   return FORMS[form][1](value)
 }

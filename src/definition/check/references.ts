@@ -44,7 +44,6 @@ export class References {
     return isObject(end) && end.$ref === undefined ? end : undefined
   }
 
-  /** Follows references up to the limit. */
   private last(value: unknown): unknown {
     let at = value
     for (let hops = 0; isObject(at) && at.$ref !== undefined && hops < DEFINITION_LIMITS.referenceHops; hops++)

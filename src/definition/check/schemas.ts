@@ -32,7 +32,7 @@ export class SchemaWalk {
       this.findings.warn('value_ignored', holder, tail, tail.at(-1), 'a schema')
   }
 
-  /** `isPart`: the schema is within the `allOf` of a subtype, where a parent stands only for itself and not for its subtypes. */
+  /** `isPart`: the schema is within the `allOf` of a subtype, where a parent contributes only its own fields, and not its subtypes. */
   private visit(schema: Schema, isPart = false): void {
     if ((schema.discriminator ?? null) !== null && !isPart && !this.offered.has(schema)) {
       this.offered.add(schema)

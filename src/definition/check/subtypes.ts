@@ -46,13 +46,13 @@ export class Subtypes {
     return nearest(this.children, parent).has(schema)
   }
 
-  /** The subtypes that can replace a parent: those in its mapping, and components below it. Empty for other schemas. */
+  /** The subtypes that can replace a parent: those in its mapping, and components that extend it. Empty without a discriminator, or with `oneOf` or `anyOf`. */
   alternativesOf(schema: Schema): Schema[] {
     if (propertyOf(schema) === undefined || Array.isArray(schema.oneOf ?? schema.anyOf)) return []
     return [...new Set([...this.mapping(schema).values(), ...nearest(this.children, schema)])].filter(isObject)
   }
 
-  /** The values of a mapping with their schemas, which it names by component name or by reference. */
+  /** The values of a mapping with their schemas, which the mapping names by component name or by reference. */
   private mapping({ discriminator }: Schema): Map<string, Schema | undefined> {
     const { mapping }: Schema = isObject(discriminator) ? discriminator : {}
     const entries = Object.entries(isObject(mapping) ? mapping : {}).map(([value, ref]) => {

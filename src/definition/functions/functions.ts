@@ -166,7 +166,7 @@ class ArgumentSchemas {
     }
     const names = argumentNames([...labels])
     return inputs.map((each, i) => {
-      const argument = names[i] as string // one list of ids for each relation
+      const argument = names[i] as string // there is one name for each label
       return { ...each, argument, schema: titled(each.schema, argument, each.name) }
     })
   }
