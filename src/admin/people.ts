@@ -51,7 +51,7 @@ export async function firstAdministrator(db: Kysely<Tables>): Promise<string | u
 /** The lock of every transaction that may remove an administrator, because two at the same time could remove the last two. */
 const ADMINISTRATORS_LOCK = 7_153_001
 
-/** Runs work that may remove an administrator, in a transaction. Rolls back and throws `Refusal` if it would remove the last one. */
+/** Runs work in a transaction. Rolls back and throws `Refusal` if the work would remove the last administrator. */
 export async function keepingAdministrator<T>(
   db: Kysely<Tables>,
   work: (trx: Transaction<Tables>) => Promise<T>,

@@ -36,7 +36,7 @@ export class Database {
   }
 
   /**
-   * Runs reads on a connection that all current reads with this key share: each is sent without waiting for the answers to the others. A slow
+   * Runs reads on a connection that all current reads with this key share: each is sent without waiting for earlier answers. A slow
    * read delays only reads with the same key. A pooler in transaction mode needs a transaction for each read, so nothing is shared there.
    */
   readsOf(key: string): Executor {

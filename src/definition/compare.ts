@@ -40,7 +40,7 @@ const DEFINITIONS = '#/$defs/'
 
 /**
  * Returns the changes for a model and its operator if `after` replaces `before`. Operations are matched by operationId, arguments by the name
- * that the model uses. `headerNames` are the tool's custom headers; `headerNamesBefore` are the previous ones, if different.
+ * that the model uses. `headerNames` are the tool's custom headers; `headerNamesBefore` are its previous headers, if different.
  */
 export function definitionChanges(
   before: unknown,

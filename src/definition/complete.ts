@@ -131,7 +131,7 @@ class Completing {
     return uses
   }
 
-  /** Gives an operation a unique id. `owners` are the operations before it, by id. */
+  /** Gives an operation a unique id. `owners`: the earlier operations, by id. */
   private completeId({ path, method, operation }: Use, owners: Map<unknown, Schema>): void {
     const id = operation.operationId
     const owner = owners.get(id)

@@ -15,7 +15,7 @@ import { type Ask, type Body, faultsInWords, OPERATIONS, refusal } from './opera
 /** Enough for messages of models. Parsing larger ones would delay other requests; clients can send them over HTTP. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
-/** These statuses refuse the HTTP request itself. Any other refusal of a message with an id gets 200, because clients end a session after other statuses. */
+/** These statuses refuse the HTTP request itself. Any other refusal of a message with an id gets 200, because clients would end the session. */
 const STATUSES_KEPT = [401, 403, 429, 500, 503]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store or propose if you can.' }

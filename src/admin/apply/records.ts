@@ -10,7 +10,7 @@ import { entryInWords, type Refer, valueIn } from './words.js'
 type Row = Record<string, unknown>
 type Section = Exclude<SectionName, 'tools' | 'agents'>
 
-/** Rows of a linked table that belong to a row. They appear as lists in its record. */
+/** A linked table. Its rows that belong to a record are lists in that record. */
 interface Link {
   table: keyof Tables
   owner: 'user_group_id' | 'document_set_id'

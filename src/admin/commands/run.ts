@@ -93,7 +93,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
       isGroup ? 'give one of its commands' : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
     ]
   }
-  // A message of one sentence. It may quote names with newlines, which other people chose.
+  // The message is one sentence. It may quote names with newlines, which other people chose.
   if (error instanceof UsageError) return [EXIT.usage, harmless(message)]
   if (error instanceof Refusal || error instanceof Refused) return [EXIT.error, harmless(message)]
   if (MISCONFIGURED.some(kind => error instanceof kind)) return [EXIT.configuration, message]

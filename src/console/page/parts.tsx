@@ -100,7 +100,7 @@ export function Field({ label, onChange, rows, ...rest }: FieldProps) {
   )
 }
 
-/** A search field, and a function that tells whether a text has all its words. */
+/** A search field. `isFound`: true if a text contains all words in the field. */
 export function useSearch(placeholder: string) {
   const [value, onChange] = useState('')
   const words = value.toLowerCase().split(/\s+/)

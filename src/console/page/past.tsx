@@ -55,7 +55,7 @@ function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) 
 const UNREAD = 'Its contents cannot be read: it is deleted, or they are no longer kept'
 type VersionProps = { view: Kind; id: number; version: number }
 
-/** The changes of a version from the previous one. */
+/** What a version changed from the previous one. */
 function Between({ view, id, version }: VersionProps) {
   const loaded = useLoad(signal => {
     const read = (at: number) =>

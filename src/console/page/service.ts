@@ -245,11 +245,11 @@ export async function readAll<T = Row>(
   return rows
 }
 
-/** The parts with unsaved edits, and how to read what was typed. Leaving the page asks for confirmation while there are any. */
+/** The parts with unsaved edits, each with a function that returns the typed text. Leaving the page asks for confirmation while there are any. */
 export const unsaved = new Map<string, () => string>()
 addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
 
-/** What the view at an address shows first: what was stored, and edits to begin with. */
+/** What the view at `address` shows first: `text` about the stored change, and `edits` to begin with. */
 export const outcome = { address: '', text: '', edits: {} }
 
 /** Opens a view after a change. Nothing counts as unsaved any more. */

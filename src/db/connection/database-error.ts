@@ -103,7 +103,7 @@ export function isLostBy(error: pg.DatabaseError): boolean {
   return /FATAL|PANIC/.test(error.severity ?? '') || kindOf(error) === 'connection_lost'
 }
 
-/** True if the server is unreachable or refuses the connection. Only these messages are safe to show: those about statements may quote stored data. */
+/** True if the server is unreachable or refuses the connection. Messages of such errors are safe to show; messages about statements may quote stored data. */
 export function isAboutConnecting(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) return /^(?:08|28|3D|53|57)/.test(error.code ?? '')
   return kindOf(error) !== 'other'

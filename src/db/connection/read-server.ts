@@ -45,7 +45,7 @@ function faultOf(found: Found, client: pg.PoolClient, { preparedStatements }: Da
   if (!/^(?:PostgreSQL|EnterpriseDB) /.test(name)) return `it is ${name.slice(0, 80)}, and the service needs PostgreSQL`
   if (major < OLDEST_MAJOR) return `it is ${name}, and the service needs ${OLDEST_MAJOR} or later`
   if (encoding !== 'UTF8') return `its encoding is ${encoding}: make one with ENCODING 'UTF8' TEMPLATE template0`
-  // pg reads it from the server's BackendKeyData, and its type omits it. A pooler sends an id of its own.
+  // `processID` is in the server's BackendKeyData, and pg's type omits it. A pooler sends an id of its own.
   const { processID } = client as pg.PoolClient & { processID?: number }
   if (preparedStatements && processID !== pid) return 'a pooler stands before it: set PREPARED_STATEMENTS=off'
   return undefined

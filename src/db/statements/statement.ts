@@ -33,7 +33,7 @@ export interface Statement<P, R> {
 
 /**
  * Compiles a statement once, at startup, because building a large statement takes longer than sending it. `build` builds it from `queries` and
- * named parameters. `writes`: it changes data. Throws if it contains a value that is not a named parameter.
+ * named parameters. `writes`: the statement changes data. Throws if it contains a value that is not a named parameter.
  */
 export function statement<P extends object, R>(
   name: string,
