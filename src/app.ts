@@ -61,7 +61,7 @@ export interface AppOptions {
   logger: FastifyBaseLogger | false
   /** The process's metrics, which may already contain events. Default: new ones. */
   metrics?: Metrics
-  /** The time limit for waiting for a worker, and for its work on one large definition. Default: 5 s. */
+  /** Limits the wait for a worker, and the worker's time for one large definition. Default: 5 s. */
   definitionTimeoutMs?: number
 }
 

@@ -16,7 +16,7 @@ import { enumeration, flag, freeForm, list, nullable, text, uuid } from '../vali
 /** A reference to another entry: its name (a user's email, a file's id), its id, or an object with its id. */
 const reference = () => Type.Unknown()
 const optional = Type.Optional
-/** Sequences continue after the largest id, so an id must leave enough numbers after it. */
+/** Sequences continue after the largest id, so a given id must leave numbers for later rows. */
 const id = () => optional(Type.Integer({ minimum: 1, maximum: INT4_MAX - 1_000_000 }))
 const name = () => text({ minLength: 1, maxLength: 255 })
 const named = () => ({ id: id(), name: optional(name()) })

@@ -35,7 +35,7 @@ export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
 }
 
 /**
- * Encrypts all stored secrets with the ring's first key, in one transaction for each tool, while the service runs. It can be repeated. Tools with a secret that cannot be
+ * Encrypts all stored secrets with the ring's first key, in one transaction for each tool. The service can run meanwhile. Tools with a secret that cannot be
  * decrypted are skipped and listed. Throws `KeyRingMissing` if a different key has encrypted secrets under the first key's id.
  */
 export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor = operatorActor()) {

@@ -61,7 +61,7 @@ export function viewerOf(param: Param<ViewerParameters>): Viewer {
   return { user, managesAll, managedGroups, isAdmin: param('is_admin'), tools: param('tools'), agents: param('agents') }
 }
 
-/** SQL: the viewer from these values, and whether their token still has the same rights. */
+/** SQL: the viewer from these values. `grantsStand`: true if the viewer's token still has these rights. */
 export function viewerWithValues(parameters: ViewerParameters): Viewer & { grantsStand: Expression<SqlBool> } {
   const { cast, val } = on()
   const value: Param<ViewerParameters> = name => cast(val(parameters[name]), sql.raw(VIEWER_TYPES[name]))

@@ -32,7 +32,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
   return { ...state, again, repeats: true }
 }
 
-/** The complete lists, if wanted, to show names in place of ids. */
+/** The complete lists, if wanted, to show names instead of ids. */
 export const useLists = (isWanted: boolean, ...lists: ListName[]): Row[][] =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted).data ?? []
 

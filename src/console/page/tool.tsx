@@ -28,7 +28,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const [checked, setFound] = useState<Found | null>(null)
   const of = useRecord<ToolRecord>('tools', id, rights, FRESH)
   const { record, now, shown, typed, changed, isEditable, mayEdit, mayCreate } = of
-  const draft = shown.definition // at first only that of a proposal to be made again; later the stored one
+  const draft = shown.definition // while the tool is being loaded, only a proposal that is made again has one
   const typedText = useRef(draft ? () => JSON.stringify(draft, null, 2) : undefined) // kept while a change of another user is loaded
   const stored = useMemo(() => (record?.definition ? JSON.stringify(record.definition, null, 2) : ''), [record])
   const text = useMemo(() => typedText.current?.() ?? stored, [record])

@@ -15,7 +15,7 @@ export interface Finding extends Fault {
   severity: 'warning'
 }
 
-/** A finding whose place is not yet known. `tail` is the path from its holder, an object or list of the document. */
+/** A finding whose place is not yet known. `tail` is the path from the holder, an object or list of the document. */
 interface Found {
   readonly kind: 'faults' | 'warnings'
   readonly rule: FaultRule | WarningRule
