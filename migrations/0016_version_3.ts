@@ -41,7 +41,7 @@ async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`alter table audit drop column idempotency_key, drop column request_fingerprint`.execute(db)
 }
 
-/** The fingerprints of header values become their masks, and the key that made the fingerprints is removed. Private agents can be featured, as in the current product. */
+/** Turns the fingerprints of header values into masks, and removes their key. Lets private agents be featured, as in the current product. */
 async function nameMasks(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_header rename column fingerprint to mask`.execute(db)
   await sql`drop table deployment_key`.execute(db)

@@ -66,7 +66,7 @@ export function registerConnections(
     const unused = [...sockets].find(other => other !== socket && !isAdmitted(other))
     if (unused !== undefined && sockets.delete(unused)) unused.destroy()
   })
-  // An array and not a `Set`, whose discarded tables keep past requests in memory until a full garbage collection.
+  // Not a `Set`, because its discarded tables keep past requests in memory until a full garbage collection.
   const open: Exchange[] = []
   let isClosing = false
   // The first hook of every request sets it, so the type is not nullable.
@@ -78,7 +78,7 @@ export function registerConnections(
       onCut(exchange)
       if (exchange.isSettled) end(exchange)
     }
-    // For a pipelined request that waits for an earlier one, the response emits no `close`.
+    // Listens to the socket, because the response emits no `close` while a pipelined request waits for an earlier one.
     socket.once('close', close)
     // Node also emits `finish` if the connection was destroyed. This listener runs before Node's own, which may destroy the connection.
     reply.raw.prependOnceListener('finish', () => {

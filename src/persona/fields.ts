@@ -40,7 +40,7 @@ const nullableShortText = nullableColumn('text', { request: optional(nullable(sh
 /** The schema has no `default`, because a client that fills it in would reset stored values. */
 const keptWhenAbsent = { description: '`false` for a new agent; an absent field is kept.' }
 
-/** Who can change a field. If another caller changes it, the request is refused for `owner`, and the change is ignored otherwise. */
+/** Who can change a field. If another caller changes an `owner` field, the request is refused; a change of an `admin` field is ignored. */
 interface Changeable {
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
   /** An empty list from an editor who is not the owner changes nothing. The product's web form always sends one. */

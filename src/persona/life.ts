@@ -27,7 +27,7 @@ import type { PersonaState } from './state.js'
 
 /* Creations, deletions and restorations: updates with different decisions. */
 
-/** Creates agents. Below `/api`, refuses a name that another agent of the caller has, as the published product does. */
+/** Creates agents. Below `/api`, refuses the name of an agent that the caller owns (for administrators, of any agent), as the published product does. */
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'creation',

@@ -133,7 +133,7 @@ export function requireEditable(state: PersonaState, caller: Caller, proposes = 
 
 /**
  * Checks the right to edit, because earlier versions may have been hidden from others. Owners and administrators may also list the versions of a
- * deleted agent, to restore it. Throws the same errors.
+ * deleted agent, to restore it. Throws `ResourceNotFound` or `Forbidden`.
  */
 export function requireVersions(state: PersonaState, caller: Caller): void {
   if (!state.deleted) requireEditor(state, caller, 'You can see this agent but not its earlier versions')

@@ -5,8 +5,8 @@ import { KeyRingMissing } from './configured-ring.js'
 import type { KeyRing } from './key-ring.js'
 
 /**
- * Decrypts one stored value for each key. Returns the ids of keys that are missing from the ring or wrong. Throws `KeyRingMissing` if the first
- * key is wrong, because it would encrypt new values under the same id.
+ * Decrypts one stored value for each key. Returns the ids of keys that are wrong or missing from the ring. Throws `KeyRingMissing` if the first key
+ * is wrong, because new values would then be encrypted with a second key of the same id.
  */
 export async function unusableKeys(db: Kysely<Tables>, ring: KeyRing): Promise<string[]> {
   const { rows } = await sql<SealedSecret & HeaderPlace>`

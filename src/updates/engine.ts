@@ -28,7 +28,7 @@ import { settle, unavailableFor } from './unavailable.js'
  * that it was based on. An unconfirmed commit is never repeated, and the outcome is never guessed.
  */
 
-/** The result of an attempt. `isKeyTaken`: no earlier request with this key was stored. `written`: the audit row that was sent, and the answer. */
+/** The progress of an attempt. `isKeyTaken`: the key was new. `written`: the audit row that was sent, and the answer to return if it was stored. */
 interface Attempt<T extends ResourceTypes> {
   isKeyTaken: boolean
   written?: { entry: AuditEntry; answer: Stored<T> }

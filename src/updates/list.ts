@@ -27,7 +27,7 @@ const column = columnsOf<Record<string, unknown>>('r')
 
 /**
  * Returns a function that reads up to `rows` visible records with ids larger than `after`, in order. `schema` lists the members of a record, and
- * `computed` has those that are not columns. `ids`: the resources that the token is bound to.
+ * `computed` has the members that are not columns. `ids`: the resources that the token is bound to.
  */
 export function pagesOf(
   kind: ResourceKind,

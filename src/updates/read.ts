@@ -91,7 +91,7 @@ export async function readPast(
   const values: PastValues = Object.fromEntries(changes.map(({ key, from }) => [key, from]))
   if (values.removed !== undefined)
     throw new VersionGone('deleted', `The ${name} of that time was deleted; another one has its id now.`)
-  // Every resource has a name. If it is empty, the tool had been removed by then and was created again later.
+  // Every resource has a name. An empty one means that the tool had been removed by then and was created again later.
   if (values.deleted === true || values.name === '')
     throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted; it was restored later.`)
   // Read after the values, to detect values that were pruned meanwhile.

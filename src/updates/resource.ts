@@ -96,7 +96,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
   /** The noun for this request in messages. */
   readonly act: 'update' | 'creation' | 'deletion' | 'restoration'
-  /** How to find out the outcome of a lost commit, if not as for other requests. */
+  /** How the caller finds out the outcome of a lost commit. Default: `waysToRepeat`. */
   readonly remedy?: string
   /** The columns of a new row with this owner; the operator's rows have none. */
   newRow(owner: string | null): Readonly<Record<string, unknown>>
@@ -160,7 +160,7 @@ export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['R
   request: Request
 }
 
-/** The data of an audit row that its changes are made from. `difference` is null if it was pruned. */
+/** The part of an audit row from which the history shows changes. `difference` is null if it was pruned. */
 export interface ChangedRow {
   version: number
   version_before: number

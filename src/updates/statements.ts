@@ -89,7 +89,7 @@ export function changedColumns<Column extends string>(
   return Object.fromEntries(values) // the table of fields has each column once
 }
 
-/** The parameters of `changedColumns` and `nextVersion` as JSON texts, and those common to all writes. */
+/** The parameters of `changedColumns` and `nextVersion` as JSON texts, and the parameters that all writes have. */
 export function writeParameters(
   columns: readonly (readonly [string, AnyColumnField])[],
   { id, name, version }: VersionedState,
