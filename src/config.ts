@@ -107,7 +107,7 @@ export function readConfig(env: Environment): Config {
   const faults = [...Value.Errors(SETTINGS, config)].map(({ schema }) => `${schema.env}: must be ${schema.form}`)
   faults.push(...secretFaults(config), ...databaseFaults(config, env))
   const { port, metricsPort } = config.server
-  if (metricsPort !== 0 && metricsPort === port) faults.push('METRICS_PORT: must not be that of PORT')
+  if (metricsPort !== 0 && metricsPort === port) faults.push('METRICS_PORT: must differ from PORT')
   if (faults.length > 0) throw new InvalidConfiguration([...faults, ...misspeltWarning(env)])
   return config
 }
@@ -137,7 +137,7 @@ function databaseFaults({ database }: Config, env: Environment): string[] {
   const { url, urlFile } = database
   // Without this check, a missing or misspelt DATABASE_URL would start an empty demo database.
   if (env.NODE_ENV === 'production' && !(url || urlFile || env.DATA_DIR))
-    return ['DATABASE_URL is not set: with NODE_ENV=production an embedded database needs a DATA_DIR that is set']
+    return ['DATABASE_URL is not set: with NODE_ENV=production, the embedded database requires DATA_DIR']
   if (url !== undefined && urlFile !== undefined) return ['DATABASE_URL and DATABASE_URL_FILE exclude each other']
   try {
     if (urlFile !== undefined) database.url = readFileSync(urlFile, 'utf8').trim()

@@ -59,8 +59,8 @@ export async function documentOf(database: Database, service: Lifecycle): Promis
         title: 'Agent and Custom Tool Management',
         version: VERSION,
         description:
-          'Updates agents (the wire calls them personas) and custom tools, and validates tool definitions. An update ' +
-          'never resets what was not sent. To change single fields of an agent, name them in `update_mask`.',
+          'Updates agents (called personas in this API) and custom tools, and validates tool definitions. An update ' +
+          'keeps fields that the request omits. To change single fields of an agent, name them in `update_mask`.',
         contact: { name: 'the agent-tool-management authors' },
         license: { name: 'MIT', identifier: 'MIT' },
         'x-interface-version': 'Development',

@@ -201,7 +201,7 @@ t.test('the welcome names an address and a command that work where it is printed
 
 t.test('exit 78: NODE_ENV=production with neither a database nor a DATA_DIR starts no empty one', async t => {
   const bare = { NODE_ENV: 'production', DATABSE_URL: cluster.url() }
-  const output = /DATABASE_URL is not set: with NODE_ENV=production an embedded database needs a DATA_DIR that is set/
+  const output = /DATABASE_URL is not set: with NODE_ENV=production, the embedded database requires DATA_DIR/
   t.match(await serverExit(bare), { code: 78, output })
   t.equal(readConfig({ NODE_ENV: 'production', DATA_DIR: '/data' }).database.dataDir, '/data')
   t.match(await agentctl('status', { ...bare, DATABASE_URL: '' }), { status: 78, stderr: output })

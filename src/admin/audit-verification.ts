@@ -107,7 +107,7 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   if (missing)
     note(before.version_after ?? 0, 'deleted', `rows are missing between this version and version ${version}`)
   if (row.hash === null) {
-    if (before?.hash) note(version, 'edited', 'the row has no hash, and the one before it has')
+    if (before?.hash) note(version, 'edited', 'the row has no hash, but the row before it has one')
     return
   }
   if (!row.is_whole) note(version, 'edited', "the row's content does not match its hash")
@@ -115,7 +115,7 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   const previous = isFirst ? row.anchor : before.hash
   if (missing || previous === null || row.previous === previous) return
   if (isFirst) note(version, 'deleted', 'rows before this one are missing, and pruning did not remove them')
-  else note(version, 'reordered', 'the row does not follow the one before it: one of the two was replaced or moved')
+  else note(version, 'reordered', 'the row does not follow the row before it: one of these rows was replaced or moved')
 }
 
 /** Verifies that the chain ends with the hash that its resource stores. */

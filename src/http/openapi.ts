@@ -9,7 +9,7 @@ import { list, nullable, reference, text } from '../validation/vocabulary.js'
 /** The headers of answers, with their descriptions in the document. Pages of other origins may read them (CORS). */
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',
-  etag: 'The entity tag of the stored version or of the answer. As `If-Match` of an update, both name the version.',
+  etag: 'The entity tag of the stored version or of the answer. An update accepts either as `If-Match`.',
   'idempotent-replayed':
     '`true` if the same request with this `Idempotency-Key` was stored before. `ETag` then names its version.',
   link: 'The next page, relative to this address, with `rel="next"`; absent on the last.',
@@ -23,7 +23,7 @@ const HEADERS = {
   warning:
     'Notes for the caller: ignored, kept or missing fields, overwritten changes of others, omissions, further pages.',
   'www-authenticate': 'The bearer challenge with the error.',
-  'x-request-id': 'The id of this request, which its answer and log lines have.',
+  'x-request-id': 'The id of this request, as in its log lines.',
 }
 type HeaderName = keyof typeof HEADERS
 
@@ -77,18 +77,18 @@ const ERRORS = {
           description: 'With `TOOL_IN_USE`: agents that use the tool and that the caller can see, at most 100.',
         }),
       ),
-      others: Type.Optional(Type.Integer({ description: 'With `TOOL_IN_USE`: the number of other agents.' })),
+      others: Type.Optional(Type.Integer({ description: 'With `TOOL_IN_USE`: the number of agents not in `agents`.' })),
     },
     headers: ['retry-after'],
   },
   410: {
     name: 'GoneError',
-    meaning: 'The version existed, but its content is no longer kept; or changes cannot be read from this cursor on.',
+    meaning: 'The content of the version is no longer kept, or changes cannot be read from this cursor.',
     members: {
       reason: Type.Optional(
         Type.String({
           description:
-            'Of a version. `pruned`: no longer kept; `deleted`: the record was deleted, or another one has its id now.',
+            'Only for a version. `pruned`: no longer kept; `deleted`: the record was deleted, or another one has its id now.',
           enum: ['pruned', 'deleted'],
         }),
       ),
@@ -96,18 +96,18 @@ const ERRORS = {
   },
   412: {
     name: 'PreconditionFailedError',
-    meaning: 'The stored state is not the one that If-Match names, or it is one that If-None-Match excludes.',
+    meaning: 'The stored state does not match If-Match, or it matches If-None-Match.',
     members: {
       reason: Type.String({
         description:
-          '`changed` since a tag that was sent; `unknown_tag`: the agent or tool never had one of them; `matched`: ' +
+          '`changed`: the state changed since a tag of `If-Match`; `unknown_tag`: the agent or tool never had such a tag; `matched`: ' +
           '`If-None-Match` names the stored state; `nothing_stored`: a creation has no state for `If-Match`.',
         enum: Object.keys(STALE),
       }),
       current_etag: nullable(text({ description: 'The tag of the stored state; null before a creation.' })),
       changed: Type.Unsafe<unknown>({
         type: ['array', 'null'],
-        description: 'The changes since the tag that was sent; null if unknown.',
+        description: 'The changes since the tag of `If-Match`; null if unknown.',
         items: Type.Object({ field: Type.String(), by: Type.String(), at: Type.String({ format: 'date-time' }) }),
       }),
     },
@@ -186,7 +186,7 @@ export function readResponses(
   refusals: readonly ErrorStatus[] = [],
 ) {
   const headers = ['etag', ...more] as const
-  const unchanged = { description: 'The caller already has it.', headers }
+  const unchanged = { description: 'The caller already has this answer.', headers }
   return responses({ 200: { description, body: found, headers }, 304: unchanged }, refusals)
 }
 

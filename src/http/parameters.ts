@@ -32,20 +32,20 @@ function entityTags(description: string, isWeak = false) {
 }
 
 export const IfMatch = entityTags(
-  '`*`, or entity tags such as `"persona-12-7"`: writes only if one is the stored state.',
+  '`*`, or entity tags such as `"persona-12-7"`. The request is stored only if one names the stored state.',
 )
 
-export const IfNoneMatch = entityTags('`*`, or entity tags: 304 without a body if one matches the answer.', true)
+export const IfNoneMatch = entityTags('`*`, or entity tags. If one matches the answer, it is 304 without a body.', true)
 
 export const IfNoneMatchOfUpdate = entityTags(
-  '`*`, or entity tags: 412, with nothing written, if one names the stored state. `*` always does.',
+  '`*`, or entity tags. If one names the stored state, the answer is 412, and nothing is stored. `*` always does.',
   true,
 )
 
 /** The preconditions of a creation. No stored state can meet them. */
 export const CreationPreconditions = {
-  'if-match': entityTags('Always 412, because nothing is stored before a creation.'),
-  'if-none-match': entityTags('`*`, or entity tags: always true, because nothing is stored yet.', true),
+  'if-match': entityTags('Always answered with 412, because a creation has no stored state.'),
+  'if-none-match': entityTags('`*`, or entity tags. No effect, because a creation has no stored state.', true),
 }
 
 const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
@@ -81,8 +81,8 @@ export const Prefer = Type.Optional(
       type: 'string',
       description:
         '`handling=strict`: unknown fields get 422, fields that the caller cannot change get 403. ' +
-        '`return=minimal`: an answer without the record, 201 for a creation and 204 for an update. An update that changes ' +
-        'nothing gets 200 and the record if its `If-Match` is outdated.',
+        '`return=minimal`: an answer without the record, 201 for a creation and 204 for an update. Exception: an update ' +
+        'with an outdated `If-Match` that changes nothing gets 200 with the record.',
     },
     header => ({
       value: { strict: prefers(header, 'handling', 'strict'), minimal: prefers(header, 'return', 'minimal') },

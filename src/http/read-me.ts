@@ -23,7 +23,7 @@ import type { SchemaTypes } from './validation.js'
 export const CallerRecord = Type.Object(
   {
     user: Type.Object({ id: uuid(), email: text(), kind: enumeration(['person', 'service_account']) }),
-    permission: enumeration(PERMISSIONS, { description: "The rights of user and groups within the token's scopes." }),
+    permission: enumeration(PERMISSIONS, { description: "The user's highest permission in the token's scopes." }),
     managed_groups: list(Type.Object({ id: identifier(), name: text() }), {
       description: 'The groups that the caller manages; empty if the scopes exclude the tool operations.',
     }),
@@ -53,7 +53,7 @@ export function registerReadMe(app: FastifyInstance, database: Database): void {
         operationId: 'read_me',
         summary: 'Read Me',
         description:
-          'Returns the caller: the user, the permission, the groups that they manage, and the rights of the token.',
+          'Returns the user of the token, their permission, the groups that they manage, and the rights of the token.',
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(reference(CallerRecord), 'The caller.'),
       },

@@ -40,7 +40,7 @@ export const MESSAGE_LENGTH_MAX = 512
 
 const PROPOSING = {
   propose: queryFlag(
-    '`true` stores the update as a proposal, which takes `If-Match` but not the right to edit, and answers 202 with it; with `dry_run=true` it stores nothing.',
+    '`true` stores the update as a proposal and answers 202. Requires `If-Match`. For an agent, the right to see it is enough. With `dry_run=true`, nothing is stored.',
   ),
   message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: a message to those who decide.'),
 }
@@ -229,7 +229,7 @@ function responsesOf(kind: ResourceKind, act: Act, record: TSchema) {
   const refusals = [404, 409, 412, 413, 415] as const
   const ofWrites = ['idempotent-replayed', 'dry-run', 'warning'] as const
   if (act === 'deletion')
-    return responses({ 204: { description: 'It is deleted.', headers: ofWrites } }, [...refusals, 428])
+    return responses({ 204: { description: 'The record was deleted.', headers: ofWrites } }, [...refusals, 428])
   const headers = ['etag', 'preference-applied', ...ofWrites] as const
   const body = reference(record)
   if (act === 'creation') {
@@ -239,7 +239,7 @@ function responsesOf(kind: ResourceKind, act: Act, record: TSchema) {
   const now = { description: `The ${title} as it is now.`, body, headers }
   const stored = { description: 'Stored, with `return=minimal`.', headers }
   const proposed = {
-    description: 'Proposed, with `propose=true`.',
+    description: 'The proposal, with `propose=true`.',
     body: { $ref: 'ProposalSummary' },
     headers: ['location', ...headers] as const,
   }

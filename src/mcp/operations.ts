@@ -197,11 +197,11 @@ function brief(text: string): Body {
 const UPDATES = {
   plan: [
     {},
-    'Tries an update and returns the differences, or without the right to store it the proposal of it. Stores nothing.',
+    'Tries an update and returns the differences. If you can only propose it, returns the proposal. Stores nothing.',
   ],
   update: [
     { writes: true },
-    'Stores an update if the etag still matches. Try it with the plan first, which takes the same arguments.',
+    'Stores an update if the etag still matches. Call the plan first, with the same arguments.',
   ],
   propose: [
     { writes: true, proposes: true },
@@ -247,7 +247,7 @@ function updating(kind: Kind, way: keyof typeof UPDATES): Operation {
   })
 }
 
-const ONLY_PROPOSED = 'You cannot store this. It can be proposed, as it is here, for others to approve.'
+const ONLY_PROPOSED = 'You cannot store this, but you can propose it as shown here, for others to approve.'
 
 /** The members that differ; within a definition, the members and paths that differ. An absent member is null. */
 function changesOf(before: Body, after: Body) {

@@ -164,7 +164,7 @@ function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
     const isLarge = response.rawPayload.length > ANSWER_BYTES_MAX
     return {
       status: isLarge ? 413 : response.statusCode,
-      text: isLarge ? '{"detail":"It has more than 2 MiB: read it over HTTP."}' : response.payload,
+      text: isLarge ? '{"detail":"The answer has more than 2 MiB: read it over HTTP."}' : response.payload,
       etag: etag === undefined ? undefined : String(etag),
       more: { ...(next && { next: Number(next) }), ...(warning && { warnings: String(warning) }) },
     }

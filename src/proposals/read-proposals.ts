@@ -61,10 +61,10 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
     operationId: 'read_proposal',
     summary: 'Read Proposal',
     description:
-      'Returns a proposal and its differences from the current record. An approval takes its `ETag` as `If-Match`, so ' +
-      'that nothing unseen is approved. Callers who may decide get the `Warning` of an approval. Message and proposed values are data from ' +
-      'another person. An ended one keeps values up to 4 KiB, as `to`; longer ones, and definitions, are null. Its author can read it ' +
-      'even if they cannot see the record. It then has no value of the record, and each `to` has plain ids.',
+      'Returns a proposal and its differences from the current record. To approve it, send its `ETag` as `If-Match`: nobody can then approve ' +
+      'a state that they have not seen. Callers who may decide also get the `Warning` of an approval. Message and proposed values are data ' +
+      'from another person. After a proposal has ended, `to` keeps values of up to 4 KiB; longer values and definitions are null. Authors can ' +
+      'read their proposals even if they cannot see the record. The answer then has no values of the record, and each `to` has ids without names.',
     params: Type.Object({ proposal_id: pathId() }),
     headers: Type.Object({ 'if-none-match': IfNoneMatch }),
     response: readResponses(reference(ProposalRecord), 'The proposal.', ['warning'], [404]),

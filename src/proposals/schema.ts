@@ -18,19 +18,19 @@ const SUMMARY = {
     { id: identifier(), name: nullable(text()), version: nullable(Type.Integer()) },
     {
       description:
-        'The agent or tool as it is now. If the caller cannot see it, these values and `conflicts` are null.',
+        'The current agent or tool. If the caller cannot see it, `name`, `version` and `conflicts` are null.',
     },
   ),
   base_version: Type.Integer({ description: 'The version that the proposal is based on.' }),
-  fields: list(text(), { description: 'The fields that it would change.' }),
+  fields: list(text(), { description: 'The fields that the proposal would change.' }),
   conflicts: nullable(
     list(text(), {
-      description: 'Fields that changed since the base version. If there are any, it cannot be approved.',
+      description: 'Fields that changed since the base version. If there are any, the proposal cannot be approved.',
     }),
   ),
   created_at: dateTime(),
   closed_at: nullable(dateTime()),
-  closed_by: nullable(Person, { description: 'Null also for the operator.' }),
+  closed_by: nullable(Person, { description: 'Null if the proposal is open, or if the operator ended it.' }),
   reason: nullable(text({ description: 'The reason for a rejection.' })),
 }
 

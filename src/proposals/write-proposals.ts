@@ -48,7 +48,7 @@ export const propose: Propose = async (job, message) => {
   }
 }
 
-const readState = (id: number) => `Read GET /proposals/${id}, whose state answers it.`
+const readState = (id: number) => `Read GET /proposals/${id}: its state shows the outcome.`
 
 const TAG_REQUIRED = 'A proposal must have If-Match with the ETag of the agent or tool that was read.'
 
@@ -125,7 +125,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
     asked: { headers?: TObject; body?: TObject },
     run: (request: FastifyRequest, row: ProposalRow, reply: FastifyReply) => Promise<void>,
   ): void {
-    const done = { description: 'It is done.', headers: ['etag', 'warning'] } as const
+    const done = { description: 'The decision was stored.', headers: ['etag', 'warning'] } as const
     const schema = {
       operationId: `${act}_proposal`,
       summary: `${act.charAt(0).toUpperCase()}${act.slice(1)} Proposal`,
@@ -208,14 +208,14 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
       const version = await resource.write(db, state, decision, viewer, entry)
       const approved = { state: 'approved', by: viewer.user } as const
       if (version === undefined || (await endProposals(db, approved, sql<boolean>`id = ${id}`)) > 0) return version
-      throw new Refused('PROPOSAL_CLOSED', 'This proposal ended meanwhile, with the account of its author.')
+      throw new Refused('PROPOSAL_CLOSED', 'This proposal ended meanwhile, because its author was erased.')
     },
   }
 }
 
 const STALE_READ =
-  'If-Match is not the ETag of this proposal now: its agent or tool changed since, or it is another tag. Read GET /proposals/{id} again.'
-const CONFLICT = 'Some of its fields changed since its base version: propose it again from the stored state.'
+  'If-Match is not the current ETag of this proposal: its agent or tool has changed, or the tag is wrong. Read GET /proposals/{id} again.'
+const CONFLICT = 'Some fields of this proposal changed since its base version: propose it again from the stored state.'
 
 async function readOpen(db: Kysely<Tables>, caller: Caller, id: number): Promise<ProposalRow> {
   const row = await readProposal(db, caller, id)

@@ -52,7 +52,7 @@ export const RuntimeAgent = Type.Object(
         faults: ToolRecord.properties.faults,
         headers,
         functions: nullable(list(ToolFunction), {
-          description: 'Their names are unique in this answer. `null` for built-in tools and tools of MCP servers.',
+          description: 'Function names are unique in this answer. `null` for built-in tools and tools of MCP servers.',
         }),
       }),
       { description: 'The enabled tools.' },

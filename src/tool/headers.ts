@@ -18,7 +18,7 @@ export type Header = Static<typeof Header>
 /** A custom header. `headerFaults` checks names and values, because their faults have specific types. */
 export const Header = Type.Object(
   {
-    key: text({ maxLength: NAME_CHARACTERS_MAX, description: 'A token of RFC 9110.' }),
+    key: text({ maxLength: NAME_CHARACTERS_MAX, description: 'A token as defined in RFC 9110.' }),
     value: text({ description: `At most ${VALUE_BYTES_MAX} bytes of Latin-1 and tabs, without controls; or a mask.` }),
   },
   { $id: 'Header' },

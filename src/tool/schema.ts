@@ -102,7 +102,7 @@ export const ToolFunction = Type.Object(
         in: Type.String({ enum: ['path', 'query', 'header', 'cookie', 'querystring', 'body'] }),
         name: optional(text({ description: 'The original name of the parameter.' })),
         media_type: optional(text()),
-        style: optional(text({ description: 'Like `explode`, absent if it is the default of OpenAPI.' })),
+        style: optional(text({ description: '`style` and `explode` are absent if they are the defaults of OpenAPI.' })),
         explode: optional(Type.Boolean()),
         allow_reserved: optional(Type.Boolean()),
         encoding: optional(
@@ -156,7 +156,7 @@ const DefinitionCompletion = Type.Object(
     edits: list(
       Type.Object({
         op: Type.String({ enum: ['add', 'replace'] }),
-        loc: place('The place in the completed definition; the definition itself for a conversion of Swagger 2.0.'),
+        loc: place('The place in the completed definition. For a conversion of Swagger 2.0, the whole definition.'),
         before: optional(Type.Unknown()),
         after: optional(Type.Unknown()),
         type: text(),
@@ -219,7 +219,7 @@ export const ValidateToolResponse = Type.Object(
           agents: Type.Object({
             ids: list(identifier(), { description: 'Agents that use the tool and that the caller can see.' }),
             others: Type.Integer({
-              description: 'The number of other agents that use it. At most 10,000 agents are counted.',
+              description: 'The number of other agents that use the tool. At most 10,000 agents are counted.',
             }),
           }),
         },

@@ -67,7 +67,7 @@ export async function requireUnused(db: Kysely<Tables>, id: number, caller: Call
   if (seen.length + others === 0) return
   const named = seen.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => ({ id, name }))
   const extra = { agents: named, others: seen.length + others - named.length }
-  const users = `${extra.agents.length} that you can see, and ${extra.others} that you cannot`
+  const users = `${extra.agents.length} listed here, and ${extra.others} others`
   throw new Refused('TOOL_IN_USE', `Agents use this tool: ${users}. Detach it before you delete it.`, { extra })
 }
 

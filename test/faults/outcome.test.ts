@@ -226,7 +226,7 @@ t.test('503 unknown, with the way to find out, when the commit of a proposal or 
     const answer = await lost(act === 'approve' ? hang : loseNextAnswer, `/proposals/${id}/${act}`, ...sent)
     t.match(
       answer,
-      unknown(new RegExp(`the ${outcome} is not known. Read GET /proposals/${id}, whose state answers it.$`)),
+      unknown(new RegExp(`the ${outcome} is not known. Read GET /proposals/${id}: its state shows the outcome.$`)),
     )
     await eventually(async () => (await read(id)).body.state === state)
   }

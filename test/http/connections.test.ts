@@ -101,6 +101,6 @@ t.test('TRUST_PROXY and ports that cannot work are faults of the configuration',
     const fault = new InvalidConfiguration(['TRUST_PROXY: must be addresses or networks (10.0.0.0/8)'])
     t.throws(() => readConfig({ TRUST_PROXY: bad }), fault, bad)
   }
-  const fault = new InvalidConfiguration(['METRICS_PORT: must not be that of PORT'])
+  const fault = new InvalidConfiguration(['METRICS_PORT: must differ from PORT'])
   t.throws(() => readConfig({ PORT: '9090', METRICS_PORT: '9090' }), fault)
 })

@@ -136,7 +136,7 @@ t.test('refusals are results in words, with the place of each fault in the argum
   const put = (body: object) => demo.call('PUT', '/admin/tool/custom/1', { token: demo.tokens.admin, body })
   t.equal((await put({ definition: { ...definition, 'x-note': 'x'.repeat(2 ** 21) } })).statusCode, 200)
   const tooLarge = { isError: true, content: { status: 413 } }
-  t.match(await call('get_tool', { id: 1 }), { ...tooLarge, text: /^It has more than 2 MiB/ })
+  t.match(await call('get_tool', { id: 1 }), { ...tooLarge, text: /^The answer has more than 2 MiB/ })
   const { etag: large } = (await put({})).headers
   const plan = await call('plan_tool_update', { id: 1, etag: String(large), fields: { definition } })
   t.match(plan, tooLarge, 'what it would change cannot be shown')
@@ -222,7 +222,7 @@ t.test('an assistant proposes, and a person reads who said what', async t => {
   const viewing = await connected(await tokenOf('manager@example.com', { scopes: ['propose'] }))
   const { message: _, ...planned } = asked
   t.match((await viewing.call('plan_agent_update', planned)).content, {
-    note: /^You cannot store this\. It can be proposed/,
+    note: /^You cannot store this, but you can propose it/,
     proposal: { record: { id: 1 }, state: 'open', fields: ['description'], author: { email: 'manager@example.com' } },
   })
   t.strictSame((await viewing.call('list_proposals', {})).content.proposals, [], 'the plan stored nothing')

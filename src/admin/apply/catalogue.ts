@@ -165,7 +165,7 @@ export class Catalogue {
       const other = namesakes.find(each => each !== row)
       if (name === undefined && row === undefined) this.fault([...loc, named], 'Field required', 'missing')
       if (other !== undefined && !renamable) {
-        const msg = `${noun} ${other.id} has this ${named}: give that id to mean it, or its owner and no id`
+        const msg = `${noun} ${other.id} has this ${named}: to change that ${noun}, give its id, or its owner and no id`
         this.fault([...loc, named], msg, 'name_taken')
       }
       return { entry, loc, row, id: row?.id ?? id, name: String(name ?? row?.name ?? '') }

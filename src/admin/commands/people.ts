@@ -73,7 +73,7 @@ async function eraseCommand(
   if (!call.json) {
     const [would, end] = plan ? ['would be', '. This cannot be undone'] : ['was', '']
     const account = erased.has_account
-      ? `the account ${erased.email} (${erased.id}) ${would} shut and its email removed, and `
+      ? `the account ${erased.email} (${erased.id}) ${would} closed and its email removed, and `
       : ''
     call.print(`${account}the client address ${would} removed from ${counted(erased.audit_rows, 'audit row')}${end}`)
   }

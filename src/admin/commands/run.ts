@@ -112,7 +112,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
       return [EXIT.error, `this would violate the constraint ${constraint}; nothing was changed`]
     case 'migrating':
     case 'lock_timeout':
-      return [EXIT.error, 'another process holds a lock for too long; nothing was changed, try again']
+      return [EXIT.error, 'another process has held a lock for too long; nothing was changed, try again']
   }
   const stack = error instanceof Error && env.LOG_LEVEL === 'debug' ? error.stack : undefined
   return [EXIT.error, stack ?? `${message} (LOG_LEVEL=debug shows where)`]
