@@ -78,12 +78,12 @@ function mayKnow(path: string, target: string): boolean {
   return isBelow && (APART[layer]?.knows?.includes(below) ?? true) && (APART[below]?.isKnownBy?.includes(layer) ?? true)
 }
 
-t.test('the table of rooms in CONTRIBUTING.md has the same rooms in the same order', async t => {
+t.test('the table of modules in CONTRIBUTING.md has the same modules in the same order', async t => {
   const page = readFileSync(join(SOURCES, '../CONTRIBUTING.md'), 'utf8')
-  const table = page.slice(page.indexOf('| room |'), page.indexOf('## Words'))
+  const table = page.slice(page.indexOf('| module |'), page.indexOf('## Words'))
   const cells = [...table.matchAll(/^\| (`.*?`) \|/gm)].map(([, cell = '']) => cell)
-  const rooms = cells.flatMap(cell => cell.split(', ').map(name => name.replaceAll('`', '').replace(/\/$/, '')))
-  t.strictSame(rooms, LAYERS)
+  const modules = cells.flatMap(cell => cell.split(', ').map(name => name.replaceAll('`', '').replace(/\/$/, '')))
+  t.strictSame(modules, LAYERS)
 })
 
 t.test('no two files import each other, directly or around', async t => {
