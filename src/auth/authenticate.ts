@@ -80,7 +80,7 @@ export function registerAuthentication(app: FastifyInstance, database: Database)
   return async (request, reply) => {
     const lookup = lookupOf(request)
     const hash = tokenHashOf(request)
-    const reads = database.readsOf(hash.toString('hex')) // requests with other tokens do not wait for this one
+    const reads = database.sharedReads(hash.toString('hex')) // requests with other tokens do not wait for this one
     const { caller, prefetched, useIsStale } = await withRetries(() => authenticate(reads, hash, lookup))
     Object.assign(request, { caller, prefetched })
     if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)
@@ -169,7 +169,8 @@ export function admits({ lookup: _, ...policy }: RoutePolicy, caller: Caller): b
 function recordUse({ log }: FastifyRequest, { db }: Database, id: number): void {
   sql`
     update token set last_used_at = clock_timestamp()
-    where id = (select id from token where id = ${id} for no key update skip locked)`
+    where id = (select id from token where id = ${id} for no key update skip locked)
+      and coalesce(last_used_at < clock_timestamp() - interval '1 minute', true)`
     .execute(db)
     .catch(error => log.debug({ err: error }, 'the last use of a token was not recorded'))
 }

@@ -36,10 +36,10 @@ export class Database {
   }
 
   /**
-   * Runs reads on a connection that all current reads with this key share: each is sent without waiting for earlier answers. A slow
-   * read delays only reads with the same key. A pooler in transaction mode needs a transaction for each read, so nothing is shared there.
+   * Runs reads on a connection that at most 4 current reads with this key share. Each is sent without waiting for the answers to the others, so
+   * a slow read delays only reads with the same key. A pooler in transaction mode needs a transaction for each read, so nothing is shared there.
    */
-  readsOf(key: string): Executor {
+  sharedReads(key: string): Executor {
     if (!this.#options.preparedStatements) return this.db
     return { executeQuery: query => this.#readShared(key, query) }
   }
@@ -103,20 +103,24 @@ export class Database {
 
   async #readShared<R>(key: string, query: CompiledQuery<R>): Promise<QueryResult<R>> {
     const current = this.#shared.get(key)
-    const isUsable = current !== undefined && Date.now() - current.since < CONNECTION_AGE_MAX_MS
-    const shared = isUsable ? current : { session: this.#acquire(this.pool), since: Date.now(), reads: 0 }
+    const isJoined = current !== undefined && current.reads < SHARED_READS_MAX && this.pool.waitingCount === 0
+    const shared = isJoined ? current : { session: this.#acquire(this.pool), reads: 0 }
     this.#shared.set(key, shared)
     shared.reads += 1
-    let isLast = false
+    let isLost = false
     try {
       return await (await shared.session).executeQuery<R>(query)
     } catch (error) {
-      isLast = true // later reads do not use a connection that may be lost
+      isLost = true
       throw error
     } finally {
       shared.reads -= 1
-      if ((isLast || shared.reads === 0) && this.#shared.get(key) === shared) this.#shared.delete(key)
-      if (shared.reads === 0) await shared.session.then(session => session.release()).catch(() => {})
+      if ((isLost || shared.reads === 0) && this.#shared.get(key) === shared) this.#shared.delete(key)
+      if (shared.reads === 0)
+        await shared.session.then(
+          session => session.release(),
+          () => {},
+        )
     }
   }
 
@@ -155,12 +159,13 @@ export class Database {
   }
 }
 
-/** A connection for the reads with one key. `since`: the `Date.now()` at which the pool gave it. `reads`: the number still running. */
+/** A connection for the reads with one key. `reads`: the number still running. */
 interface SharedSession {
   session: Promise<Session>
-  since: number
   reads: number
 }
+
+const SHARED_READS_MAX = 4
 
 /** Closes its socket if it fails to connect, for example without a password. The pool would leave it open. */
 class ClosingClient extends pg.Client {

@@ -139,7 +139,7 @@ const IN_DOUBT =
 
 /** Answers a request that is unfinished when the process ends. If its work may have begun, the outcome is unknown. */
 function answerLate({ request, reply }: Exchange): void {
-  const mayBeAtWork = request.body !== undefined || request.method === 'DELETE'
+  const mayBeAtWork = request.body !== undefined || request.routeOptions.schema?.body === undefined
   const isUnknown = mayBeAtWork && request.policy?.writes === true
   const message = `The process ended before the request did. ${isUnknown ? IN_DOUBT : TRY_AGAIN}`
   handleError(new Unavailable('draining', message, isUnknown ? 'unknown' : 'not_applied'), request, reply)

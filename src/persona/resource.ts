@@ -17,7 +17,7 @@ import {
 } from './fields.js'
 import { pastPersona, personaChanges } from './history.js'
 import {
-  askedContent,
+  appliedTo,
   attachedIds,
   bytesOfTools,
   decidePersona,
@@ -46,15 +46,16 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   reads: PERSONA_READS,
   isVisible,
   isAlone: (state, update) => {
-    const content = update.dryRun ? state : askedContent(state, update)
+    const content = update.dryRun ? state : appliedTo(state, update).content
     return RELATIONS.every(([relation]) => content[relation] === state[relation])
   },
   decide: async (db, state, update, locks) => {
     requireEditable(state, update.caller, update.proposes) // before anything is locked
-    const content = askedContent(state, update)
-    if (locks) await lockRemoved(db, state, content)
-    const references = await readReferences(db, attachedIds(state, content), viewerParameters(update.caller), locks)
-    return decidePersona(state, update, references)
+    const applied = appliedTo(state, update)
+    if (locks) await lockRemoved(db, state, applied.content)
+    const attached = attachedIds(state, applied.content)
+    const references = await readReferences(db, attached, viewerParameters(update.caller), locks)
+    return decidePersona(state, update, applied, attached, references)
   },
   write: async (db, state, { changes, after, attacher }, viewer, entry) => {
     const { id, access } = state

@@ -62,15 +62,19 @@ export interface PersonaDecision extends Decision {
   namesake?: number
 }
 
-/** Decides on an update of a state, in the order of DECISIONS section 2. Has no side effects. */
-export function decidePersona(state: PersonaState, update: PersonaUpdate, references: References): PersonaDecision {
-  requireEditable(state, update.caller, update.proposes)
-  const { content, kept } = appliedTo(state, update)
+/** Decides on an update that the caller may make, in the order of DECISIONS section 2. `applied` is from `appliedTo`. Has no side effects. */
+export function decidePersona(
+  state: PersonaState,
+  update: PersonaUpdate,
+  applied: ReturnType<typeof appliedTo>,
+  attached: Attached,
+  references: References,
+): PersonaDecision {
+  const { content, kept } = applied
   requireRights(state, content, kept, update)
   if (update.proposes || !update.isToday) requirePublicDefault(state, content)
   const keptByNull = nullsThatKeep(state, update)
   if (update.strict && keptByNull.length > 0) throw new InvalidRequest(keptByNull.map(nullThatKeeps))
-  const attached = attachedIds(state, content)
   requireReferences(attached, update, references)
   const after = { ...state, ...content, related: relatedWith(state, references) }
   if (update.fields.tool_ids !== undefined) requireRoom(after, update.snapshotBytesMax)
@@ -160,7 +164,7 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
 
 /** Applies the update to `state` before rights are checked. For a proposal, restricted fields are checked when it is approved. */
-function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
+export function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
   const content: PersonaContent = { ...state } // also copies other members, which is faster than selecting
   const values: Record<string, unknown> = content as object as Record<string, unknown>
   const kept: RequestField[] = []
@@ -317,9 +321,4 @@ export function contentOf(state: PersonaContent): PersonaContent {
 
 function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
   return [...new Set(ids)].sort(compareIds)
-}
-
-/** The requested content, before rules and rights are checked. */
-export function askedContent(state: PersonaState, update: PersonaUpdate): PersonaContent {
-  return appliedTo(state, update).content
 }

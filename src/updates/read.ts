@@ -68,18 +68,9 @@ export async function readPast(
   const row = await db.selectFrom(kind).select('version').where('id', '=', id).executeTakeFirst()
   if (row === undefined) throw new ResourceNotFound(kind)
   const changesOfRow = db.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
-  const { oldest } = await changesOfRow
-    .select(({ fn }) => fn.min('a.version_before').as('oldest'))
-    .executeTakeFirstOrThrow()
   const { version: current } = row
-  const kept_from = oldest ?? current
   if (version < 1 || version > current)
     throw new Refused('VERSION_NOT_FOUND', `The newest version of ${name} is ${current}.`)
-  if (version < kept_from)
-    throw new VersionGone(
-      'pruned',
-      `The history of ${name} is kept from version ${kept_from} on (AUDIT_RETENTION_DAYS).`,
-    )
   const since = changesOfRow.where('a.version_after', '>', version)
   const changes = await since
     .crossJoinLateral(({ fn }) => fn<{ key: string; value: unknown }>('json_each', ['a.difference']).as('change'))
@@ -88,13 +79,22 @@ export async function readPast(
     .orderBy('change.key')
     .orderBy('a.version_after')
     .execute()
+  // Read after the changes, to detect rows that were pruned meanwhile.
+  const { oldest } = await changesOfRow
+    .select(({ fn }) => fn.min('a.version_before').as('oldest'))
+    .executeTakeFirstOrThrow()
+  const kept_from = oldest ?? current
+  if (version < kept_from)
+    throw new VersionGone(
+      'pruned',
+      `The history of ${name} is kept from version ${kept_from} on (AUDIT_RETENTION_DAYS).`,
+    )
   const values: PastValues = Object.fromEntries(changes.map(({ key, from }) => [key, from]))
   if (values.removed !== undefined)
     throw new VersionGone('deleted', `The ${name} of that time was deleted; another one has its id now.`)
   // Every resource has a name. An empty one means that the tool had been removed by then and was created again later.
   if (values.deleted === true || values.name === '')
     throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted; it was restored later.`)
-  // Read after the values, to detect values that were pruned meanwhile.
   const pruned = since.where('a.difference', 'is', null).select(({ fn }) => fn.max('a.version_after').as('to'))
   const { to } = await pruned.executeTakeFirstOrThrow()
   if (to === null) return values

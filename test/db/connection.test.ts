@@ -166,6 +166,29 @@ t.test('a pool with every connection taken is WaitedInVain, and works when one c
   await transact([])
 })
 
+t.test('at most 4 reads with one key share a connection; a lost one is replaced, and every one comes back', async t => {
+  const { db, pool, sharedReads } = opened(t)
+  const holder = await db.startTransaction().execute()
+  await sql`lock table item`.execute(holder)
+  const read = () => sharedReads('one').executeQuery(query('select from item'))
+  const waiting = sql<{
+    pid: number
+  }>`select pid from pg_stat_activity where query = 'select from item' and state = 'active' order by query_start`
+  const pids = async () => (await waiting.execute(db)).rows.map(({ pid }) => pid)
+  const first = t.rejects(Promise.any(Array.from({ length: 4 }, read)), AggregateError)
+  await eventually(async () => (await pids()).length === 1)
+  const second = read()
+  await eventually(async () => (await pids()).length === 2)
+  t.same((await sharedReads('another').executeQuery(query('select 1 as n'))).rows, [{ n: 1 }])
+  const [pid = 0] = await pids()
+  await kill(db, pid)
+  await first
+  await holder.rollback().execute()
+  await second
+  await read()
+  t.equal(pool.idleCount, pool.totalCount)
+})
+
 t.test('a server that accepts no writes is refused where the URL asks for one that does', async t => {
   const proxy = await MessageProxy.open(target)
   t.teardown(() => proxy.close())
@@ -249,7 +272,8 @@ function open(options: Partial<DatabaseOptions> = {}) {
     database.db.transaction().execute(async trx => {
       for (const one of queries) await trx.executeQuery(one)
     })
-  return { db: database.db, pool: database.pool, transact, close: database.close.bind(database) }
+  const { db, pool } = database
+  return { db, pool, transact, sharedReads: database.sharedReads.bind(database), close: database.close.bind(database) }
 }
 
 function opened(t: Test, options: Partial<DatabaseOptions> = {}) {

@@ -210,7 +210,7 @@ t.test('503: an update whose rights change each time it is tried is not applied,
     },
   }
   const db = database.db.withPlugin(afterCaller)
-  const interposed: Database = Object.assign(Object.create(database), { db, readsOf: () => db })
+  const interposed: Database = Object.assign(Object.create(database), { db, sharedReads: () => db })
   const { call } = await appOver(t, interposed)
   const asked = { token: await token('admin@example.com'), body: { description: 'x' }, headers: { 'if-match': '*' } }
   const answer = await call('PATCH', '/persona/11?update_mask=description', asked)

@@ -21,6 +21,7 @@ export class Session implements DatabaseConnection {
   #loss: unknown
   #isStale = false
   #timeoutMs: number
+  #answeredAtMs = 0
 
   constructor(client: pg.PoolClient, options: DatabaseOptions) {
     this.#client = client
@@ -99,7 +100,14 @@ export class Session implements DatabaseConnection {
     this.#options.onStatement?.(sent.text)
     const { responseMarginMs = 2_000 } = this.#options
     const limitMs = this.#timeoutMs === 0 ? 2 ** 31 - 1 : this.#timeoutMs + responseMarginMs
-    const timer = setTimeout(() => this.#cut(), limitMs).unref()
+    // The server works on queries that share this connection one after another.
+    const cutIfSilent = () => {
+      const silentMs = performance.now() - Math.max(sentAtMs, this.#answeredAtMs)
+      if (silentMs < limitMs) timer = setTimeout(cutIfSilent, limitMs - silentMs).unref()
+      else this.#cut()
+    }
+    const sentAtMs = performance.now()
+    let timer = setTimeout(cutIfSilent, limitMs).unref()
     try {
       const result = await this.#client.query<R & pg.QueryResultRow>(sent)
       // For several statements, pg returns a non-empty list. Its type does not declare this.
@@ -107,6 +115,7 @@ export class Session implements DatabaseConnection {
     } catch (error) {
       throw this.#translated(error, mayApply)
     } finally {
+      this.#answeredAtMs = performance.now()
       clearTimeout(timer)
     }
   }
