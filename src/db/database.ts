@@ -36,7 +36,7 @@ export class Database {
   }
 
   /**
-   * Runs reads on a connection that at most 4 current reads with this key share. Each is sent without waiting for the answers to the others, so
+   * Runs reads on a connection that at most 8 current reads with this key share. Each is sent without waiting for the answers to the others, so
    * a slow read delays only reads with the same key. A pooler in transaction mode needs a transaction for each read, so nothing is shared there.
    */
   sharedReads(key: string): Executor {
@@ -165,7 +165,7 @@ interface SharedSession {
   reads: number
 }
 
-const SHARED_READS_MAX = 4
+const SHARED_READS_MAX = 8
 
 /** Closes its socket if it fails to connect, for example without a password. The pool would leave it open. */
 class ClosingClient extends pg.Client {
