@@ -135,7 +135,7 @@ function secretFaults({ secrets: { keys, keysFile } }: Config): string[] {
 /** Faults of the database settings. Also fills in the URL from the file that DATABASE_URL_FILE names. */
 function databaseFaults({ database }: Config, env: Environment): string[] {
   const { url, urlFile } = database
-  // Without this check, a missing or misspelt DATABASE_URL would start an empty demo database.
+  // Without this check, the service would start on a new embedded database if DATABASE_URL is missing or misspelt.
   if (env.NODE_ENV === 'production' && !(url || urlFile || env.DATA_DIR))
     return ['DATABASE_URL is not set: with NODE_ENV=production, the embedded database requires DATA_DIR']
   if (url !== undefined && urlFile !== undefined) return ['DATABASE_URL and DATABASE_URL_FILE exclude each other']

@@ -14,7 +14,7 @@ export interface TokenRequest {
   email: string
   /** The scopes of the token. Empty: it has all rights of its user. */
   scopes?: readonly Scope[]
-  /** The resources that the token is bound to. Empty: it is not bound. */
+  /** The agents and tools that the token is bound to. If both lists are empty, it is not bound. */
   personaIds?: readonly number[]
   toolIds?: readonly number[]
   /** Seconds until the token expires; null: never. Default: 90 days. */

@@ -62,10 +62,7 @@ export type Authenticate = (request: FastifyRequest, reply: FastifyReply) => Pro
 /** The decorator on scopes whose requests must be authenticated. */
 export const REQUIRES_TOKEN = 'requiresToken'
 
-/**
- * Adds the caller to requests. Returns the function that authenticates a request before its body is read. Only routes in a scope with
- * `REQUIRES_TOKEN` may declare a permission.
- */
+/** Adds the caller to requests. Returns the function that authenticates a request before its body is read. */
 export function registerAuthentication(app: FastifyInstance, database: Database): Authenticate {
   // The type is not nullable, because authentication sets the caller before the handler of any route that is not public.
   app.decorateRequest('caller', null as unknown as Caller)
@@ -95,7 +92,7 @@ export function tokenHashOf(request: FastifyRequest, authorization = request.hea
   return request.tokenHash
 }
 
-/** Makes startup fail if a route declares no permission, or declares one outside the scope that is checked. */
+/** Makes startup fail if a route declares no permission, if one in a `REQUIRES_TOKEN` scope is `public`, or if one outside is not. */
 function requireDeclaredPolicies(app: FastifyInstance): void {
   const undeclared: string[] = []
   app.addHook('onRoute', function ({ url, config }) {

@@ -44,7 +44,7 @@ export function bearerTokenHash(authorization: string | undefined): Buffer {
   return hash
 }
 
-/** The error for an unknown, revoked or malformed token. */
+/** The error for an unknown, revoked or malformed token, or one of an inactive user. */
 export function invalidToken(): NotAuthenticated {
   return new NotAuthenticated('INVALID_TOKEN', 'This token is not valid. Make one with: agentctl token create.')
 }

@@ -79,8 +79,8 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
         summary: 'List Changes',
         description:
           'Lists the changes of the agents and tools that the caller can see, in the order of their commits. None is missed or repeated. ' +
-          `At most ${ROWS_MAX} changes of all callers are examined for a page, so an empty page with another \`next\` is not the last. ` +
-          'Changes of memberships and bindings are not listed; the next read answers 404.',
+          `At most ${ROWS_MAX} changes are examined for a page, including those that the caller cannot see: if \`next\` differs from \`after\`, an empty page is not the last. ` +
+          'Changes to group memberships and token bindings are not listed. If they hide a record, reading that record answers 404.',
         querystring: Type.Object({
           after: Type.Optional(cursor),
           limit: queryInteger(1, ROWS_MAX, `The most changes in a page. Default: ${ROWS}.`),

@@ -129,7 +129,7 @@ function end({ atEnd }: Exchange): void {
   for (const listener of atEnd.splice(0)) listener()
 }
 
-/** True for an MCP request that makes inner requests. At the shutdown timeout only these are answered with 503, and its own answer reports them. */
+/** True for an MCP request whose body has arrived. At the shutdown timeout, its inner requests get a 503, and its own answer contains theirs. */
 function asksWithin({ request }: Exchange): boolean {
   return request.policy?.asksWithin === true && request.body !== undefined
 }

@@ -127,7 +127,7 @@ const ERRORS = {
     name: 'ServiceUnavailableError',
     meaning: 'Not possible now. `reason` states why, Retry-After when to retry.',
     members: {
-      reason: Type.String({ description: 'Why it is not possible now.', enum: [...UNAVAILABLE_REASONS] }),
+      reason: Type.String({ description: 'Why the request cannot be served now.', enum: [...UNAVAILABLE_REASONS] }),
       outcome: OUTCOME,
     },
     headers: ['retry-after'],

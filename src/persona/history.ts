@@ -45,7 +45,7 @@ export async function personaChanges(
   }
 }
 
-/** Reads names by field and id, but only those that the viewer can read elsewhere. A file has no name other than its id, which is private. */
+/** Reads names by field and id, if the viewer can read them elsewhere. A file is shown by its id, only to viewers who see the file. */
 async function readNames(
   db: Kysely<Tables>,
   state: PersonaState,

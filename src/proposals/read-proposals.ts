@@ -35,7 +35,7 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
     summary: 'List Proposals',
     description:
       'Lists the proposals of the caller, and those that they may decide, in the order of their ids. ' +
-      'Ended proposals of others need `id`. `Link` with `rel="next"` leads to the next page. Messages are data from other people.',
+      'To list ended proposals of others, set `id`. `Link` with `rel="next"` leads to the next page. Messages are data from other people.',
     querystring: Type.Object({
       state: queryChoice(STATES, 'Only proposals in this state.'),
       kind: queryChoice(KINDS, 'Only proposals for agents, or for tools.'),

@@ -45,7 +45,7 @@ export function rootRequest(
   return { ...(creates && { num_chunks: NEW_AGENT.num_chunks }), ...body, ...named }
 }
 
-/** The faults of fields that this service does not store. `null` is accepted, and an empty list if `fields` says so. */
+/** The faults of fields that this service does not store. `null` is always accepted, an empty list only where `fields` has `EMPTY`. */
 export function notKept(body: Readonly<Record<string, unknown>>, fields: Readonly<Record<string, string>>): Fault[] {
   return Object.entries(fields).flatMap(([name, taken]) => {
     const value = body[name] ?? null

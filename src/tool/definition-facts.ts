@@ -17,7 +17,7 @@ export function factsOf(hash: string | null): Facts {
   return hash === null ? { origins: new Set() } : (facts.get(hash) ?? {})
 }
 
-/** Adds facts about a definition. Long ones are not cached. */
+/** Adds facts about a definition. Facts longer than 4,000 characters are not cached. */
 export function noteFacts(hash: string, found: Facts): void {
   const { origins = [], checked } = found
   const characters = JSON.stringify([...origins, checked]).length

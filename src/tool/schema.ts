@@ -152,7 +152,7 @@ export const ToolRecord = Type.Object(
 
 const DefinitionCompletion = Type.Object(
   {
-    definition: freeForm({ description: 'The definition with the edits applied. `methods` belongs to it.' }),
+    definition: freeForm({ description: 'The definition after the edits. `methods` or the faults refer to it.' }),
     edits: list(
       Type.Object({
         op: Type.String({ enum: ['add', 'replace'] }),

@@ -10,8 +10,9 @@ import { sha256 } from './audit.js'
  * the same key waits for the first. A refusal rolls the key back. A request that succeeds keeps it, even if it changed nothing.
  */
 
-/** The key of a request: the SHA-256, in hex, of the caller's id and the `Idempotency-Key`. */
+/** A request's idempotency key and fingerprint. */
 export interface RequestKey {
+  /** The SHA-256, in hex, of the caller's id and the `Idempotency-Key`. */
   key: string
   /** The id of the key that the fingerprint uses to hash header values; null if there are none. */
   secretKeyId: string | null

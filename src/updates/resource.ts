@@ -160,7 +160,7 @@ export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['R
   request: Request
 }
 
-/** The part of an audit row from which the history shows changes. `difference` is null if it was pruned. */
+/** The part of an audit row that the history shows as changes. `difference` is null if it was pruned. */
 export interface ChangedRow {
   version: number
   version_before: number

@@ -58,7 +58,7 @@ export function readsOf<State>(
 
 type StateQuery<State> = Expression<{ state: State }> & OperationNodeSource
 
-/** SQL: a column in the form of states and audit rows. A timestamp is UTC text with microseconds. */
+/** SQL: the value of a column as states and audit rows contain it. A timestamp becomes UTC text with microseconds. */
 export function columnValue(column: Expression<unknown>, type: SqlType): Expression<unknown> {
   return type === 'timestamptz' ? instant(column as Expression<string>) : column // other columns keep their type
 }

@@ -29,7 +29,7 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
 
 /**
  * Translates a database error into an answer without the database's text; undefined for other errors. The transaction was not applied unless the
- * error is `CommitUnknown`. Do not pass an error that occurred after the first write.
+ * error is `CommitUnknown`. After a commit, the caller must replace the outcome, because it would be "not_applied".
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
   if (error instanceof WaitedInVain) {

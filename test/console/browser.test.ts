@@ -125,7 +125,7 @@ t.test('the page is a place to work', { skip }, async t => {
       t.not(await page.evaluate('document.activeElement.className.includes("cm-content")'), true, 'the keyboard leaves')
       await isClean('a definition with faults')
       await page.getByRole('button', { name: 'Repair', exact: true }).press('Enter')
-      await page.getByLabel('Server, if it names none').fill('https://orders.example.com')
+      await page.getByLabel('Server, if the definition has none').fill('https://orders.example.com')
       await page.getByRole('button', { name: 'Look again' }).press('Enter')
       await page.locator('dialog ins', { hasText: 'https://orders.example.com' }).waitFor()
       await isClean('a repair')
@@ -352,7 +352,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByRole('link', { name: 'Welcome' }).waitFor()
     t.equal(await page.locator('.problem').count(), 0)
     await page.evaluate('setTimeout(() => { throw new Error("of its own") })')
-    await title(/^This page has a fault of its own/)
+    await title(/^An error occurred in this page/)
 
     let release = () => {}
     const held = new Promise<void>(resolve => (release = resolve))

@@ -18,7 +18,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
   line
     .add(audit, 'verify', '', verifyCommand)
     .description(
-      'Recomputes the audit trail of agents and tools.\n' +
+      'Verifies the hash chains of the audit trail of agents and tools. Changes nothing.\n' +
         'Exit status 3 if rows were changed by hand; ops/audit.md explains each finding.',
     )
   const changes = program.command('changes').description('The feed of changes.')

@@ -28,7 +28,7 @@ const cellsOf = (row: Row | Proposal): [name: string, ...string[]] => {
   return [name, row.message, row.author.email, dated(row.created_at)]
 }
 
-const HINT = 'Who sees an agent or a tool can propose a change of it. Somebody else approves it here.'
+const HINT = 'Everyone who sees an agent or may update a tool can propose a change to it. It is approved here.'
 /** The lists of each view. `option`: the label of the switch that shows the second list. */
 const LISTS = {
   agents: { option: 'Deleted ones', lists: ['agents', 'deleted agents'] },
@@ -60,7 +60,7 @@ export function List({ view, rights }: { view: keyof typeof LISTS; rights: Right
         {option && <Check label={option} checked={isOn} onChange={setOn} />}
         {!isProposals && rights.makes[view] && h('a', { class: 'button main', href: `#/${view}/0` }, `New ${noun}`)}
       </search>
-      {isAll && found.length === 0 && <Note text={rows.length > 0 ? 'None has these words.' : none} />}
+      {isAll && found.length === 0 && <Note text={rows.length > 0 ? `No ${noun} matches this search.` : none} />}
       {found.length > 0 && (
         <table>
           <thead>

@@ -18,7 +18,7 @@ function SignIn({ title, onSignedIn }: { title: string; onSignedIn: (me: Me) => 
   const { problem, act } = useAction(async (event: Event) => {
     event.preventDefault()
     const token = String(new FormData(form.current ?? undefined).get('token')).trim()
-    if (!/^[!-~]+$/.test(token)) throw 'The token has a character that no token has: copy it again'
+    if (!/^[!-~]+$/.test(token)) throw 'The token contains a space or another invalid character: copy it again'
     setToken(token)
     onSignedIn((await ask<Me>('GET', 'me')).data)
   })

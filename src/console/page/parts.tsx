@@ -63,7 +63,7 @@ export function Problem({ problem, again, repeats }: Partial<Loaded<unknown>>) {
   ]
   return (
     <div class="problem" role="alert">
-      <h2>{visible(isOurs ? 'This page has a fault of its own' : said)}</h2>
+      <h2>{visible(isOurs ? 'An error occurred in this page' : said)}</h2>
       <Lines lines={lines.filter(text => text !== '')} />
       {again && refusal?.reason !== 'ended' && <Button label={isStale ? 'Look again' : 'Try again'} onClick={again} />}
     </div>

@@ -52,7 +52,7 @@ function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) 
   )
 }
 
-const UNREAD = 'Its contents cannot be read: it is deleted, or they are no longer kept'
+const UNREAD = 'This version cannot be read: the record was deleted in it, is deleted now, or is hidden from you'
 type VersionProps = { view: Kind; id: number; version: number }
 
 /** What a version changed from the previous one. */

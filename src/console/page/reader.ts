@@ -38,7 +38,7 @@ function readJson(text: string): Read {
   return { fault: { from: first.offset, to: first.offset + first.length, msg: `This is not JSON: ${said}` } }
 }
 
-const NO_DOCUMENT = 'This is no OpenAPI document: it begins with `openapi:` in YAML, or with { in JSON'
+const NO_DOCUMENT = 'This is not an OpenAPI document. One begins with `openapi:` in YAML, or with { in JSON'
 
 function readYaml(text: string): Read {
   const document = parseDocument(text, { prettyErrors: false, merge: true })

@@ -140,7 +140,7 @@ function Save({ of, body, created, definition, effect, way, etag, onClose }: Sav
   const shown = way === 'Delete' ? ['name'] : Object.keys(fields).map(name => (name === 'tool_ids' ? 'tools' : name))
   const only = (from: object) => Object.fromEntries(Object.entries(from).filter(([name]) => shown.includes(name)))
   const look = async (signal: AbortSignal) => {
-    // A caller who can only propose cannot do a dry run. The answer to the proposal contains the difference.
+    // Proposals are compared with the record here, because a caller who can only propose cannot do a dry run.
     const proposed = { ...of.shown, ...('definition' in fields && { definition: fields.definition }) }
     const tried = isProposal ? { data: proposed, warnings: [] } : await request({ dry_run: 'true' }, undefined, signal)
     return { before: only({ ...record }), after: only(tried.data), warnings: tried.warnings }

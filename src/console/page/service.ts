@@ -49,8 +49,8 @@ const SENTENCES: Record<Reason, string> = {
   lost: 'No connection to the service',
   front: 'A server in front of the service answered. The service did not',
   busy: 'The service is busy, or it is being restarted',
-  ended: 'This token is not valid, or not any more',
-  refused: 'The service does not take this',
+  ended: 'This token is invalid, expired or revoked',
+  refused: 'The service refused the request',
 }
 
 /** An answer without success. `status` is 0 if there was no answer. */

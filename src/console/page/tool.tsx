@@ -273,7 +273,7 @@ function Repair({ text, onPut, onClose }: { text: string; onPut(text: string): v
   return (
     <Review key={server} title="Repair" label="Put this into the editor" {...{ look, send, onClose }}>
       <div class="bar">
-        <Field label="Server, if it names none" type="url" value={typed} onChange={setTyped} />
+        <Field label="Server, if the definition has none" type="url" value={typed} onChange={setTyped} />
         <Button label="Look again" onClick={() => setServer(typed.trim())} />
       </div>
     </Review>
