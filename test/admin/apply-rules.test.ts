@@ -110,7 +110,7 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
     t.equal((await call(method, path, { token: await token(email), body: { name } })).statusCode, 200)
   await query`delete from audit where resource_kind = 'persona' and resource_id = 6`
   await query`insert into oauth_config (name, owner_id) select 'CRM login', id from user_account where email = ${bob}`
-  const oauth = /has this name: give that id to mean it, or its owner/
+  const oauth = /has this name: to change that OAuth config, give its id, or its owner and no id/
   const refused: [document: object, loc: (string | number)[], said: RegExp][] = [
     [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], /^callers can rename agents: give an id/],
     [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], /give an id, or the owner/],
@@ -118,7 +118,11 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
     [{ agents: [{ id: 1, tools: ['crm'] }] }, ['agents', 0, 'tools', 0], /tool "crm" not found in this document/],
     [{ oauth_configs: [{ name: 'CRM login', owner: admin }] }, ['oauth_configs', 0, 'name'], oauth],
     [{ oauth_configs: [{ name: 'CRM login' }] }, ['oauth_configs', 0, 'name'], oauth],
-    [{ labels: [{ id: 77, name: 'alpha' }] }, ['labels', 0, 'name'], /label 1 has this name: give that id/],
+    [
+      { labels: [{ id: 77, name: 'alpha' }] },
+      ['labels', 0, 'name'],
+      /label 1 has this name: to change that label, give its id/,
+    ],
     [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1], /another entry refers to the same row/],
     [
       { agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] },
