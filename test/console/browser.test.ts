@@ -38,7 +38,7 @@ t.test('the page is a place to work', { skip }, async t => {
 
   for (const width of [1400, 390]) {
     await t.test(`the jobs, at ${width} pixels`, async t => {
-      const { page, signIn, isClean, isSilent } = await opened(t, browser, origin, width)
+      const { page, answered, signIn, isClean, isSilent } = await opened(t, browser, origin, width)
       await page.keyboard.type(tokens.admin) // the field has the focus
       await isClean('sign-in')
       await page.keyboard.press('Enter')
@@ -52,12 +52,11 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.getByRole('link', { name: 'Planner' }).press('Enter')
       await page.getByLabel('Prompt').fill(`Plan trips to seven islands, ${width}.`)
       await page.getByText('Not saved: Prompt').waitFor()
+      t.equal(await page.locator('.change button').count(), 0, 'no restoration drops what is typed')
       await isClean('an agent that is edited')
-      const asked = page.waitForEvent('dialog')
-      const left = page.getByRole('link', { name: 'Tools', exact: true }).first().press('Enter')
-      t.match((await asked).message(), /^Leave without saving\? What you changed of Planner/)
-      await (await asked).dismiss()
-      await left
+      const tools = page.getByRole('link', { name: 'Tools', exact: true }).first()
+      const [asked] = await Promise.all([answered(false), tools.press('Enter')])
+      t.match(asked.message(), /^Leave without saving\? What you changed of Planner/)
       await page.getByRole('button', { name: 'Review and save' }).press('Enter')
       await page.locator('dialog del', { hasText: 'five' }).waitFor()
       t.match(await page.locator('dialog ins').first().textContent(), 'seven')
@@ -111,7 +110,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.locator('.change', { hasText: 'restored by' }).first().waitFor()
       t.equal((await agent()).system_prompt, 'Plan trips to five islands.')
 
-      await page.getByRole('link', { name: 'Tools', exact: true }).first().press('Enter')
+      await tools.press('Enter')
       await page.getByRole('link', { name: 'New tool' }).press('Enter')
       await page.getByLabel('Name', { exact: true }).fill(`orders ${width}`)
       const box = page.getByLabel('OpenAPI definition')
@@ -135,7 +134,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.getByRole('button', { name: 'Create', exact: true, disabled: false }).press('Enter')
       await page.locator('#state', { hasText: /Tool \d+, version 1, owner: admin@example.com/ }).waitFor()
 
-      await page.getByRole('link', { name: 'Tools', exact: true }).first().press('Enter')
+      await tools.press('Enter')
       await page.getByRole('link', { name: 'weather', exact: true }).press('Enter')
       await page.locator('.use', { hasText: /^\d+ agents?\.$/ }).waitFor()
       await page.getByRole('link', { name: /^Planner/ }).waitFor() // by its name
@@ -221,16 +220,19 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByRole('button', { name: 'Create', exact: true, disabled: false }).press('Enter')
     await page.locator('#state', { hasText: /^Created\. Agent \d+, version 1, owner: admin/ }).waitFor()
 
-    const path = '/persona/3?update_mask=name&propose=true'
+    const path = '/persona/3?update_mask=name,tool_ids&propose=true'
     const { headers } = await call('GET', '/persona/3', { token: tokens.reader })
-    const proposed = { token: tokens.reader, body: { name: 'Editor' }, headers: { 'if-match': String(headers.etag) } }
-    const { id } = (await call('PATCH', path, proposed)).json()
+    const [body, tag] = [{ name: 'Editor', tool_ids: [1] }, { 'if-match': String(headers.etag) }]
+    const { id } = (await call('PATCH', path, { token: tokens.reader, body, headers: tag })).json()
     await send('POST', `/proposals/${id}/reject`, { reason: 'The name is known.' })
     await page.goto(`${origin}/console#/proposals/${id}`)
     await page.locator('.difference del', { hasText: 'Welcome' }).waitFor()
     await page.getByRole('button', { name: 'Propose it again' }).press('Enter')
-    await page.getByText('Not saved: Name').waitFor()
+    await page.getByText('Not saved: Name, Tools').waitFor()
     t.equal(await page.getByLabel('Name', { exact: true }).inputValue(), 'Editor')
+    await page.getByRole('button', { name: 'Review and save' }).press('Enter')
+    await page.locator('dialog ins', { hasText: 'weather' }).waitFor() // a dry run took it
+    await page.getByRole('button', { name: 'Close' }).press('Enter')
     await page.getByRole('button', { name: 'Discard' }).press('Enter')
     isSilent()
   })
@@ -280,6 +282,8 @@ t.test('the page is a place to work', { skip }, async t => {
     await send('PUT', '/admin/tool/custom/1', { definition: titled('Theirs') })
     await save()
     t.match(await stored(), { description: 'Typed here.', definition: { info: { title: 'Theirs' } } })
+    await page.getByLabel('Description').fill('Taken back.')
+    await page.getByLabel('Description').fill('Typed here.')
     await page.getByLabel('OpenAPI definition').fill(JSON.stringify(titled('Mine')))
     await page.locator('#verdict', { hasText: /^0 faults/ }).waitFor()
     await send('PUT', '/admin/tool/custom/1', { definition: titled('Theirs again'), description: 'Theirs.' })
@@ -311,7 +315,7 @@ t.test('the page is a place to work', { skip }, async t => {
 
   await t.test('what keeps the page from working is told apart, with a way on', async t => {
     const expected = /status of (40\d|413|422|50\d)|ERR_|of its own/
-    const { page, fill, signIn, isClean, isSilent } = await opened(t, browser, origin, 1400, expected)
+    const { page, answered, fill, signIn, isClean, isSilent } = await opened(t, browser, origin, 1400, expected)
     const once: Page['route'] = (url, answer) => page.route(url, answer, { times: 1 })
     const title = (words: RegExp) => page.locator('.problem h2', { hasText: words }).waitFor()
     await fill('pat_\u200bhidden')
@@ -360,9 +364,9 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.goto(`${origin}/console#/agents/1`)
     await page.getByLabel('Description').fill('Typed before a fault.')
     release()
-    await page.getByLabel('What you typed').and(page.locator('textarea')).waitFor()
+    await page.getByRole('button', { name: 'Try again' }).click()
     t.match(await page.getByLabel('What you typed').inputValue(), 'description: Typed before a fault.')
-    await page.goto(`${origin}/console#/agents`)
+    await Promise.all([answered(true), page.goto(`${origin}/console#/agents`)])
 
     await page.goto(`${origin}/console#/agents/1`)
     await page.getByLabel('Description').fill('Typed while the session ended.')
@@ -401,10 +405,11 @@ t.test('the page is a place to work', { skip }, async t => {
       const ms = (await busyMs()) - before
       t.ok(ms <= BUSY_MS_MAX, `a letter typed into 1 MB, and its check, keep the page busy for ${ms} ms`)
     }
-    page.once('dialog', dialog => dialog.accept())
+    const left = answered(true)
     await database.db.transaction().execute(async trx => {
       await sql`lock table persona`.execute(trx)
       await page.getByRole('link', { name: 'Agents' }).click()
+      await left
       await page.getByText('This page tries again by itself.').waitFor()
       await isClean('a service that is away')
     })
@@ -448,6 +453,8 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
     t.ok(await page.evaluate('document.documentElement.scrollWidth <= innerWidth'), `no overflow: ${view}`)
     t.notMatch(await page.title(), /^run$/, 'no text of a user runs')
   }
+  const answered = (is: boolean) =>
+    page.waitForEvent('dialog', dialog => (is ? dialog.accept() : dialog.dismiss()).then(() => true))
   const unexpected = () => said.filter(text => !expected.test(text))
   const isSilent = () => t.strictSame(unexpected(), [], 'the console of the browser is silent')
   const fill = async (token: string) => {
@@ -458,7 +465,7 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
     await fill(token)
     await page.getByRole('button', { name: 'Sign in' }).waitFor({ state: 'detached' })
   }
-  return { page, fill, signIn, isClean, isSilent }
+  return { page, answered, fill, signIn, isClean, isSilent }
 }
 
 const VIOLATIONS = `options =>

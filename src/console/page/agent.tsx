@@ -38,10 +38,7 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
   const people = new Map([...agents, ...tools].flatMap(({ owner }) => (owner ? [[owner.id, owner]] : [])))
   const isTwice = (name: string) => tools.filter(other => other.name === name).length > 1
   const groupOf = (id: number) => me.managed_groups.find(group => group.id === id) ?? { id, name: `group ${id}` }
-  const isOther = ([title, text]: [string, string]) => text !== '' && !FORM.includes(title)
-  const others = fieldsOf({ ...record })
-    .filter(isOther)
-    .map(each => each.join(': '))
+  const others = fieldsOf({ ...record }).filter(([title, text]) => text !== '' && !FORM.includes(title))
   const onType = (read: () => string) => typed('system_prompt')?.(read())
   const putGroups = typed('groups', mayShare)
   return (
@@ -88,7 +85,7 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
       />
       <details>
         <summary>{counted(others.length, 'more field')}</summary>
-        <Lines lines={others} />
+        <Lines lines={others.map(each => each.join(': '))} />
       </details>
     </Frame>
   )

@@ -1,7 +1,7 @@
 import { h } from 'preact'
 import { useState } from 'preact/hooks'
 import { Check, Note, Tags, useLoad, useSearch, View } from './parts.js'
-import { type ListName, type Proposal, type Rights, type Row, readAll } from './service.js'
+import { type Kind, type ListName, type Proposal, type Rights, type Row, readAll } from './service.js'
 import { counted, dated, titled, visible } from './texts.js'
 
 const SHOWN = 200
@@ -29,20 +29,19 @@ const cellsOf = (row: Row | Proposal): [name: string, ...string[]] => {
 }
 
 const HINT = 'Everyone who sees an agent or may update a tool can propose a change to it. It is approved here.'
-/** The lists of each view. `option`: the label of the switch that shows the second list. */
-const LISTS = {
-  agents: { option: 'Deleted ones', lists: ['agents', 'deleted agents'] },
-  tools: { option: '', lists: ['tools', 'tools'] },
-  proposals: { option: 'Decided ones too', lists: ['open proposals', 'proposals'] },
-} satisfies Record<string, { option: string; lists: [ListName, ListName] }>
+/** The label of the switch that shows the second list of a view, and that list. */
+const SECOND: Record<string, [string, ListName] | undefined> = {
+  agents: ['Deleted ones', 'deleted agents'],
+  proposals: ['Decided ones too', 'proposals'],
+}
 
 /** The agents, tools or proposals that the token can see, with a search. */
-export function List({ view, rights }: { view: keyof typeof LISTS; rights: Rights }) {
+export function List({ view, rights }: { view: Kind | 'proposals'; rights: Rights }) {
   const [{ rows, isAll }, setRows] = useState<{ rows: (Row | Proposal)[]; isAll: boolean }>({ rows: [], isAll: false })
   const [isOn, setOn] = useState(false)
   const { isFound, field } = useSearch('Name, person, number')
-  const { option, lists } = LISTS[view]
-  const list = lists[isOn ? 1 : 0]
+  const [option, second] = SECOND[view] ?? []
+  const list = isOn && second ? second : view === 'proposals' ? 'open proposals' : view
   const show = (rows: (Row | Proposal)[], isAll: boolean) => setRows({ rows, isAll })
   const loaded = useLoad(signal => readAll(list, signal, show), list)
   const isProposals = view === 'proposals'

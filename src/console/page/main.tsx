@@ -2,7 +2,7 @@ import { type ComponentChildren, render } from 'preact'
 import { useErrorBoundary, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Agent } from './agent.js'
 import { List } from './list.js'
-import { Button, Dialog, Field, Problem, useAction } from './parts.js'
+import { Button, Dialog, Field, Problem, useAction, useUnsaved } from './parts.js'
 import { Changes } from './past.js'
 import { ProposalView } from './proposals.js'
 import { ask, EVENTS, type Me, outcome, type Rights, rightsOf, setToken, unsaved } from './service.js'
@@ -62,13 +62,13 @@ function Head({ address, rights: { me, writes, proposes } }: { address: string; 
   )
 }
 
-/** If a view fails, shows the error and the typed text in place of the view. */
+/** If a view fails, shows the error in place of the view, and the typed text until the user leaves. */
 function Guard({ children }: { children: ComponentChildren }) {
   const [typed, setTyped] = useState('')
   const [fault, again] = useErrorBoundary(() => setTyped([...unsaved.values()].map(read => read()).join('\n')))
-  if (!fault) return children
+  useUnsaved('What you typed before the fault', typed !== '', () => typed)
   return [
-    <Problem problem={fault} again={again} />,
+    fault ? <Problem problem={fault} again={again} /> : children,
     typed && <Field label="What you typed: copy it from here" rows={12} value={typed} />,
   ]
 }

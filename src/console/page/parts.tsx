@@ -36,10 +36,15 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
 export const useLists = (isWanted: boolean, ...lists: ListName[]): Row[][] =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted).data ?? []
 
-/** The action of a button. `isBusy` disables the button while the action runs; `problem` is the error if it fails. */
+/** The action of a button. `isBusy` disables the button while the action runs; `problem` is the error if it fails. A returned function runs only if the button is still there. */
 export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
-  const forget = () => setState({})
+  const isHere = useRef(true)
+  useEffect(() => () => Object.assign(isHere, { current: false }), [])
+  const forget = (next?: unknown) => {
+    setState({})
+    if (isHere.current && typeof next === 'function') next()
+  }
   const act = (...given: T) => {
     setState({ isBusy: true })
     work(...given).then(forget, problem => setState({ problem }))
@@ -56,7 +61,7 @@ export function Problem({ problem, again, repeats }: Partial<Loaded<unknown>>) {
   const said = isStale ? 'Somebody changed this since you opened it' : (refusal?.message ?? problem)
   const wait = refusal?.retryS ? `Wait ${refusal.retryS} s.` : ''
   const lines = [
-    repeats && refusal?.isAway ? 'This page tries again by itself.' : isOurs ? String(problem) : wait,
+    repeats && isAway(refusal) ? 'This page tries again by itself.' : isOurs ? String(problem) : wait,
     isStale ? 'What you typed is kept.' : '',
     ...(refusal?.faults ?? []).map(({ loc, msg }) => `${titled(loc.slice(1).join('.'))}: ${msg}`),
     ...(refusal?.body.changed ?? []).map(({ by, field, at }) => `${by} changed ${titled(field)}, ${dated(at)}`),

@@ -88,7 +88,7 @@ function Restore({ view, id, version, name, onClose }: VersionProps & { name: st
   }
   const send = async () => {
     await restore('', { headers: seen.current })
-    leaveTo(`#/${view}/${id}`, 'Restored.')
+    return () => leaveTo(`#/${view}/${id}`, 'Restored.')
   }
   const label = `Restore version ${version}`
   return <Review title={`${label} of ${name}?`} {...{ label, look, send, onClose }} />
@@ -100,8 +100,8 @@ type HistoryProps = { view: Kind; id: number; name: string; first: Answer<Change
 export function History({ first, ...props }: HistoryProps) {
   const [pages, setPages] = useState([first])
   const last = pages.at(-1) ?? first
-  const read = () => readHistory(props.view, props.id, undefined, last.next)
-  const older = useAction(async () => setPages([...pages, await read()]))
+  const { view, id } = props
+  const older = useAction(async () => setPages([...pages, await readHistory(view, id, undefined, last.next)]))
   const changes = pages.flatMap(({ data }) => data)
   return (
     <section>

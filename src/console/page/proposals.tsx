@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks'
 import { subjectOf, tagsOf } from './list.js'
 import { Button, Differences, Field, Lines, Note, Problem, useAction, useLoad, useUnsaved, View } from './parts.js'
 import { authorOf, readHistory, VIEWS } from './past.js'
-import { ask, KINDS, leaveTo, type Proposal, type Rights, unless } from './service.js'
+import { ask, editsOf, KINDS, leaveTo, outcome, type Proposal, type Rights, unless } from './service.js'
 import { dated, differencesOf, titled, visible } from './texts.js'
 import { Agents } from './tool.js'
 
@@ -20,8 +20,8 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   })
   const { data, base, etag = '', since = [] } = loaded.data ?? {}
   const decision = useAction(async (verb: string, options: object) => {
-    await ask('POST', `proposals/${id}/${verb.toLowerCase()}`, options)
-    leaveTo(location.hash)
+    const { warnings } = await ask('POST', `proposals/${id}/${verb.toLowerCase()}`, options)
+    return () => leaveTo(location.hash, warnings.join(' '))
   })
   const again = () => {
     decision.forget()
@@ -44,7 +44,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
     <View
       title={`Change of ${subjectOf(data)}`}
       tags={tagsOf(data)}
-      state={`Proposed by ${author.email}, ${dated(data.created_at)}${ended ? `; ${ended}` : ''}.`}
+      state={`${outcome.text} Proposed by ${author.email}, ${dated(data.created_at)}${ended ? `; ${ended}` : ''}.`}
       loaded={loaded}
     >
       {message && <blockquote>{visible(message)}</blockquote>}
@@ -59,9 +59,10 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       <Differences list={differencesOf(Object.fromEntries(before), after)} />
       {kept.length < changes.length && <Note text="Longer texts of a decided proposal are not kept." />}
       {rights.proposes && isAgain && (
-        <Button label="Propose it again" onClick={() => leaveTo(`#/${view}/${record.id}`, '', after)} />
+        <Button label="Propose it again" onClick={() => leaveTo(`#/${view}/${record.id}`, '', editsOf(kept))} />
       )}
       {isOpen && impact && <Agents impact={impact} />}
+      <Lines class="warnings" lines={loaded.data?.warnings ?? []} />
       <Problem problem={decision.problem} again={again} />
       {isOpen && isMine && rights.proposes && button('Withdraw')}
       {isOpen && !isMine && rights.writes && (

@@ -24,13 +24,14 @@ export function useRecord<T extends Row>(view: Kind, id: number, rights: Rights,
   const isEditable = mayEdit || mayPropose || mayCreate
   const isOther = ([name, value]: [string, unknown]) =>
     name !== 'definition' && JSON.stringify(value) !== JSON.stringify(record?.[name as keyof T] ?? '')
+  const changedOf = (all: Partial<T>) => Object.fromEntries(Object.entries(all).filter(isOther)) as Partial<T>
   /** Returns the function that a control calls with the new value of a field; undefined if the field is read-only. */
   const typed = <K extends keyof T>(name: K, may = isEditable) =>
-    may ? (value: T[K]) => setEdits(before => ({ ...before, [name]: value })) : undefined
+    may ? (value: T[K]) => setEdits(before => changedOf({ ...before, [name]: value })) : undefined
   return {
     ...{ view, id, rights, loaded, past, now, record, mayEdit, mayPropose, mayCreate, isEditable, typed },
     shown: { ...record, ...edits } as T,
-    changed: (record ? Object.fromEntries(Object.entries(edits).filter(isOther)) : {}) as Partial<T>,
+    changed: record ? changedOf(edits) : {},
   }
 }
 
@@ -63,8 +64,10 @@ export function Frame(props: FrameProps) {
   const { noun } = KINDS[view]
   const names = [...Object.keys(body), ...(definition === undefined ? [] : ['definition'])]
   const isChanged = names.length > 0
-  const read = () => `${outline(body)}\n${typedText?.() ?? ''}`
+  const { custom_headers: _, ...open }: { custom_headers?: unknown } = body // headers are secret
+  const read = () => `${outline(open)}\n${typedText?.() ?? ''}`
   useUnsaved(`What you changed of ${record?.name || 'this'}`, isChanged, read)
+  const restores = !isChanged && rights.writes && (mayEdit || !now)
   const isDeleted = loaded.data !== undefined && !now
   const isTool = view === 'tools'
   const [list] = useLists(isTool || isDeleted, isTool ? 'tools' : 'deleted agents')
@@ -92,9 +95,7 @@ export function Frame(props: FrameProps) {
             <Button label={`Delete this ${noun.toLowerCase()}`} onClick={() => setWay('Delete')} />
           )}
         </div>
-        {past && (
-          <History key={now?.etag} {...{ view, id, name, first: past, restores: rights.writes && (mayEdit || !now) }} />
-        )}
+        {past && <History key={now?.etag} {...{ view, id, name, first: past, restores }} />}
       </div>
       {isChanged && (
         <section class="bar savebar" aria-label="Not saved">
@@ -148,7 +149,8 @@ function Save({ of, body, created, definition, effect, way, etag, onClose }: Sav
   const send = async () => {
     const { warnings, data } = await request(isProposal ? { propose: 'true', message } : {}, key)
     const addresses = { Save: location.hash, Propose: `#/proposals/${data.id}`, Create: `#/${view}/${data.id}` }
-    leaveTo(way === 'Delete' ? `#/${view}` : addresses[way], [isNew ? 'Created.' : 'Saved.', ...warnings].join(' '))
+    const said = [isNew ? 'Created.' : isProposal ? '' : 'Saved.', ...warnings].join(' ')
+    return () => leaveTo(way === 'Delete' ? `#/${view}` : addresses[way], said)
   }
   const title = `${way} ${isNew ? `a new ${view.slice(0, -1)}` : record?.name}?`
   return (

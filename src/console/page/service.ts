@@ -67,14 +67,11 @@ export class Refusal extends Error {
   get faults(): Fault[] {
     return Array.isArray(this.body.detail) ? this.body.detail : []
   }
-
-  get isAway(): boolean {
-    return this.reason === 'lost' || this.reason === 'front' || this.reason === 'busy'
-  }
 }
 
 /** True if the service is unavailable for the moment. */
-export const isAway = (problem: unknown): problem is Refusal => problem instanceof Refusal && problem.isAway
+export const isAway = (problem: unknown): problem is Refusal =>
+  problem instanceof Refusal && ['lost', 'front', 'busy'].includes(problem.reason)
 
 /** Events on the window: the token has become invalid, a user has signed in, or a view must be loaded again. */
 export const EVENTS = { ended: 'session-ended', signedIn: 'signed-in', stored: 'stored' }
@@ -223,6 +220,15 @@ export interface Proposal {
   reason: string | null
   changes: { field: string; from: unknown; to: unknown }[]
   impact: ImpactReport | null
+}
+
+const BY_ID = ['groups', 'document_set_ids', 'label_ids']
+/** Proposed values as edits: ids in place of records, except where a form shows names. */
+export function editsOf(changes: Proposal['changes']): object {
+  const idsOf = (to: unknown) => (to as Row[]).map(({ id }) => id)
+  const editOf = ({ field, to }: Proposal['changes'][number]) => [field, BY_ID.includes(field) ? idsOf(to) : to]
+  const { tool_ids, ...edits } = Object.fromEntries(changes.map(editOf))
+  return { ...edits, ...(tool_ids && { tools: tool_ids }) }
 }
 
 const ROWS_MAX = 5_000

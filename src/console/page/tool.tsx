@@ -39,7 +39,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const name = id > 0 && shown.name === record?.name ? `${shown.name} (copy)` : shown.name
   const onChange = (found: Found | null, read?: () => string) => {
     setFound(found)
-    typedText.current = read ?? typedText.current
+    typedText.current = found?.text === stored ? undefined : (read ?? typedText.current)
   }
   const isYaml = isTyped && !/^\s*([{[]|$)/.test(checked?.text ?? '')
   const top = (record?.definition || !id) && (
@@ -159,7 +159,7 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
       leaving.abort()
       leaving = new AbortController()
       const { doc } = view.state
-      const isEmpty = !isChecked || /^\s*$/.test(doc.sliceString(0, 100))
+      const isEmpty = !isChecked || !/\S/.test(doc.toString())
       const look = isEmpty ? Promise.resolve(NOTHING) : findingsIn(doc, toolId, leaving.signal)
       const found = await look.catch((problem): Found => ({ ...NOTHING, text: doc.toString(), problem }))
       if (view.state.doc !== doc) return []
