@@ -192,7 +192,7 @@ export class RateLimited extends Refused {
     const sentences = {
       token: `This token has made all ${quota} requests that one minute allows.`,
       'token-requests': `This token may run ${quota} requests at once, and too many more are waiting. Wait for answers before you send more.`,
-      'token-waiting': 'A request of this token is already waiting for changes, and only one can wait at a time.',
+      'token-waiting': 'One request of a token can wait for changes at a time, and one is already waiting.',
     }
     super('RATE_LIMITED', `${sentences[limit]} Try again in ${resetS} s.`, {
       headers: { 'retry-after': String(resetS), ...rateLimitHeaders(limit, quota, 0, resetS) },
