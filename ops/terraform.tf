@@ -13,4 +13,7 @@ resource "onyx_custom_tool" "orders" {
   custom_headers_wo         = { "X-Api-Key" = var.orders_key }
   custom_headers_wo_version = 1
 }
-variable "orders_key" { sensitive = true }
+variable "orders_key" {
+  sensitive = true
+  ephemeral = true # or it would be stored in a saved plan
+}
