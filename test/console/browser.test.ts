@@ -319,7 +319,7 @@ t.test('the page is a place to work', { skip }, async t => {
     const once: Page['route'] = (url, answer) => page.route(url, answer, { times: 1 })
     const title = (words: RegExp) => page.locator('.problem h2', { hasText: words }).waitFor()
     await fill('pat_\u200bhidden')
-    await title(/^The token has a character/)
+    await title(/^The token contains a space or another invalid character/)
     await fill('pat_unknown')
     await title(/token/)
     await signIn(tokens.reader)
