@@ -18,7 +18,6 @@ export class Database {
   readonly probe: Kysely<Tables>
   /** Exposed for its connection counts only. Run statements with `db`. */
   readonly pool: pg.Pool
-  statements = 0
   /** Name and version of the server that the newest connection reached; undefined before the first connection. */
   server: string | undefined
   readonly #probePool: pg.Pool
@@ -91,11 +90,7 @@ export class Database {
 
   /** Creates the session of a new connection. Throws if the service cannot use the server. */
   async #begin(client: pg.PoolClient): Promise<void> {
-    const onStatement = (text: string) => {
-      this.statements += 1
-      this.#options.onStatement?.(text)
-    }
-    this.#sessions.set(client, new Session(client, { ...this.#options, onStatement }))
+    this.#sessions.set(client, new Session(client, this.#options))
     const server = await readServer(client, this.#options)
     if (server !== this.server) this.#options.onServer?.(server)
     this.server = server

@@ -28,7 +28,7 @@ interface Settings {
   }
 }
 
-export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onError' | 'onServer'>
+export type ConnectionHooks = Pick<DatabaseOptions, 'onError' | 'onServer'>
 
 /**
  * Opens the database at `DATABASE_URL`, or runs the embedded one in `DATA_DIR`. It does not connect yet, so an unreachable server is not an

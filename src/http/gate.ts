@@ -54,14 +54,12 @@ export class Gate {
   async admit(request: FastifyRequest, reply: FastifyReply, hash: string, authenticate: () => Promise<void>) {
     this.total++
     request.exchange.atEnd.push(() => this.total--)
-    const isNew = !this.#known.has(hash)
-    if (isNew) {
+    if (!this.#known.has(hash)) {
       const leave = await this.#strangers.enter()
       await this.#lookUp(hash, authenticate).finally(leave)
     }
     const share = this.#shareOf(hash)
     this.#count(share, reply)
-    const isCurrent = isNew && !share.places.isFull // after a wait, the token may have been revoked
     const leave = await share.places.enter()
     const { concurrentRequestsMax } = this.config.limits
     if (this.#admitted >= concurrentRequestsMax) {
@@ -71,7 +69,7 @@ export class Gate {
     this.#admitted++
     this.#places.set(request, leave)
     request.exchange.atEnd.push(() => this.leave(request))
-    if (!isCurrent) await this.#lookUp(hash, authenticate)
+    await this.#lookUp(hash, authenticate) // after a wait, the token may have been revoked
   }
 
   /** Releases the place of a request that has ended, or that waits under another limit. */

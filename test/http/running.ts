@@ -37,16 +37,21 @@ export interface Running extends Started {
 export async function observedService(
   t: WithTeardown,
   url: string,
-  { metrics = new Metrics(), settings = {}, onStatement, ...options }: ObservedOptions = {},
+  { metrics = new Metrics(), settings = {}, ...options }: Omit<ServiceOptions, 'logger'> = {},
 ): Promise<Started> {
   const config = readConfig({ LOG_LEVEL: 'trace', ...settings })
   const log: string[] = []
   const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
-  const database = openUrl(url, config, onStatement && { onStatement })
+  const database = openUrl(url, config)
   t.teardown(() => database.close())
+  const statements: string[] = []
+  database.pool.on('connect', client => {
+    const query = client.query.bind(client)
+    Object.assign(client, { query: (sent: { text: string }) => [statements.push(sent.text), query(sent)][1] })
+  })
   const known = { DATABASE_URL: url, ...settings }
   const started = await startedService(t, database, { ...options, settings: known, metrics, logger })
-  return { ...started, database, log, metrics }
+  return { ...started, database, log, statements, metrics }
 }
 
 interface Started extends TestService {
@@ -54,11 +59,8 @@ interface Started extends TestService {
   metrics: Metrics
   /** Everything that was logged, one JSON text a line. */
   log: string[]
-}
-
-interface ObservedOptions extends Omit<ServiceOptions, 'logger'> {
-  /** Gets the text of each statement that the service sends. */
-  onStatement?: (text: string) => void
+  /** The texts of the statements that the service sent, in their order; a test's own on this database are among them. */
+  statements: string[]
 }
 
 /**

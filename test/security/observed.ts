@@ -19,11 +19,10 @@ export async function observedWorld(
   { world: given, ...options }: { secretKeys?: string; world?: World } = {},
 ): Promise<Observed> {
   const world = given ?? (await worldDatabase(t))
-  const statements: string[] = []
   const answers: string[] = []
   const settings = { ...UNLIMITED, DATABASE_POOL_SIZE: '20' }
-  const onStatement = (text: string) => void statements.push(text)
-  const { app, service, log, call: send } = await observedService(t, world.url, { ...options, settings, onStatement })
+  const observed = await observedService(t, world.url, { ...options, settings })
+  const { app, service, log, statements, call: send } = observed
   const call: TestService['call'] = async (...request) => {
     const answer = await send(...request)
     answers.push(`${JSON.stringify(answer.headers)}\n${answer.body}`)

@@ -6,15 +6,11 @@ export interface DatabaseOptions {
   poolSize: number
   statementTimeoutMs: number
   lockTimeoutMs: number
-  /** How long after the statement timeout a silent server counts as lost. Default: two seconds. */
-  responseMarginMs?: number
   /**
    * False behind a pooler in transaction mode, which keeps neither prepared statements nor session settings. Each `begin` then sends the
    * settings in the same round trip.
    */
   preparedStatements: boolean
-  /** Called with the text of every statement, without parameter values. Must not throw. */
-  onStatement?: (text: string) => void
   /** Called when an idle connection is lost. */
   onError?: (error: Error) => void
   /** Called with the server's name and version when a new connection reaches another server than before. Must not throw. */

@@ -12,6 +12,9 @@ export interface Query<R = unknown> extends CompiledQuery<R> {
   readonly setsTimeoutMs?: number
 }
 
+/** How long after the statement timeout a silent server counts as lost. */
+const ANSWER_MARGIN_MS = 2_000
+
 /** A pooled connection as Kysely uses it. It limits the time of queries, and reports its loss as `ConnectionLost` or `CommitUnknown`. */
 export class Session implements DatabaseConnection {
   readonly #client: pg.PoolClient
@@ -97,9 +100,7 @@ export class Session implements DatabaseConnection {
   async #exchange<R>(sent: pg.QueryConfig, mayApply: boolean) {
     // The connection was lost before sending, so nothing was applied.
     if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
-    this.#options.onStatement?.(sent.text)
-    const { responseMarginMs = 2_000 } = this.#options
-    const limitMs = this.#timeoutMs === 0 ? 2 ** 31 - 1 : this.#timeoutMs + responseMarginMs
+    const limitMs = this.#timeoutMs === 0 ? 2 ** 31 - 1 : this.#timeoutMs + ANSWER_MARGIN_MS
     // The server works on queries that share this connection one after another.
     const cutIfSilent = () => {
       const silentMs = performance.now() - Math.max(sentAtMs, this.#answeredAtMs)
