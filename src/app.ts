@@ -39,7 +39,7 @@ import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers } from './tool/worker/pool.js'
 import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
 
-/** At this number of connections, the server closes the least recently used connection that has no admitted request. */
+/** Further connections are closed at once. */
 const CONNECTIONS_MAX = 5_000
 
 /** Time limits for receiving the headers, for receiving the whole request, and for sending the answer. */

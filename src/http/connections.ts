@@ -47,24 +47,16 @@ export interface ConnectionOptions {
 
 /**
  * Gives each request its exchange. Closes connections while draining, and connections whose client does not read an answer within the request
- * timeout. If all connections are in use, closes the least recently used one without an admitted request. Answers a request with 503 if it is
- * unfinished at the shutdown timeout.
+ * timeout. Answers a request with 503 if it is unfinished at the shutdown timeout.
  */
 export function registerConnections(
   app: FastifyInstance,
   { service, shutdownTimeoutMs, onCut }: ConnectionOptions,
 ): void {
   app.server.maxHeadersCount = 0 // no limit, because Node would drop further headers; their total size is limited
-  const sockets = new Set<Socket>() // ordered by their last request or answer
-  const touch = (socket: Socket) => sockets.delete(socket) && sockets.add(socket) // does nothing for the socket of an injected request
   app.server.on('connection', socket => {
     socket.setMaxListeners(0) // each pipelined request adds a listener
     void socket.remoteAddress // Node caches the address here, so that the log can contain it after the connection has closed
-    sockets.add(socket)
-    socket.once('close', () => sockets.delete(socket))
-    if (sockets.size < app.server.maxConnections) return
-    const unused = [...sockets].find(other => other !== socket && !isAdmitted(other))
-    if (unused !== undefined && sockets.delete(unused)) unused.destroy()
   })
   // Not a `Set`, because its discarded tables keep past requests in memory until a full garbage collection.
   const open: Exchange[] = []
@@ -89,13 +81,11 @@ export function registerConnections(
     exchange.atEnd.push(() => {
       socket.off('close', close)
       open.splice(open.indexOf(exchange), 1)
-      touch(socket)
       // Releases the answer's memory now, because the connection may stay open for long.
       if (request.raw.complete && latest.get(socket) === exchange) latest.delete(socket)
     })
     open.push(exchange)
     latest.set(socket, exchange)
-    touch(socket)
     request.exchange = exchange
     done()
   })
@@ -117,12 +107,6 @@ export function registerConnections(
     // Waits, because closing the server would cut off answers that are not read yet.
     await Promise.all(open.map(exchange => new Promise<void>(resolve => exchange.atEnd.push(resolve))))
   })
-}
-
-/** True if the connection's newest request has a valid token and is not answered yet. */
-function isAdmitted(socket: Socket): boolean {
-  const exchange = latest.get(socket)
-  return exchange !== undefined && !exchange.isAnswered && exchange.request.caller !== null
 }
 
 function end({ atEnd }: Exchange): void {

@@ -1,7 +1,6 @@
 import t, { type Test } from 'tap'
-import { mintToken } from '../../src/auth/token.js'
 import { InvalidConfiguration, readConfig } from '../../src/config.js'
-import { begin, eventually, RawConnection, type Running, running, whenInWork } from './running.js'
+import { begin, eventually, RawConnection, type Running, running } from './running.js'
 
 /* Connections: what does not arrive in time or is no HTTP, how many there may be, and whose they are. */
 
@@ -48,30 +47,6 @@ t.test('connections that are answered 400 or 408 and read nothing are destroyed'
     }
   const open = () => new Promise<number>(resolve => service.app.server.getConnections((_, count) => resolve(count)))
   await eventually(async () => accepted === 100 && (await open()) === 0)
-})
-
-t.test('connections without a token make room, the least recently used first; else new ones are refused', async t => {
-  const service = await running(t, {}, { listen: true })
-  const { app, port } = service
-  await app.inject({ url: '/healthz' })
-  app.server.maxConnections = 2
-  const health = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'
-  const silent = new RawConnection(port)
-  const kept = new RawConnection(port).write(health)
-  await Promise.all([silent.closed, kept.until(/200/)])
-  const unknown = begin(service, mintToken('person').token)
-  await Promise.all([kept.closed, unknown.until(/401/)])
-  const bodiless = new RawConnection(port).write('POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n')
-  await unknown.closed
-  const first = begin(service)
-  await Promise.all([bodiless.closed, whenInWork(service, 1)])
-  const second = begin(service)
-  await whenInWork(service, 2)
-  await new RawConnection(port).closed
-  for (const { socket } of [first, second]) {
-    t.notOk(socket.destroyed)
-    socket.destroy()
-  }
 })
 
 t.test('X-Forwarded-For is believed of the proxies that TRUST_PROXY names, and only if it is an address', async t => {
