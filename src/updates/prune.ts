@@ -1,14 +1,11 @@
 import { type Kysely, type RawBuilder, sql } from 'kysely'
+import type { Config } from '../config.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { limitStatements } from '../db/transaction.js'
 
-/** `bytesMax` limits the old contents of one agent or tool. Default: 64 MiB. */
-interface Retention {
-  readonly auditRetentionDays: number
-  readonly versionsMax: number
-  readonly bytesMax?: number
-}
+type Retention = Config['history']
 
+/** The size limit of the old contents of one agent or tool. */
 const BYTES_MAX = 64 * 2 ** 20
 const ROWS_AT_ONCE = 1_000
 /** Longer than for requests, because no client waits for a step. */
@@ -55,11 +52,7 @@ export async function pruneHistory(
  * Prunes the old contents of agents and tools that changed in the last `minutes`, or of all. The newest difference is kept whatever its size, so
  * that the last change can be shown and reverted. Returns the number of differences removed.
  */
-export async function pruneContents(
-  db: Kysely<Tables>,
-  { versionsMax, bytesMax = BYTES_MAX }: Retention,
-  minutes?: number,
-): Promise<number> {
+export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
   const late = sql`(a.resource_kind, a.resource_id) in (
     select resource_kind, resource_id from audit where at > now() - make_interval(mins => ${minutes}::integer))`
   return await steps(
@@ -73,7 +66,7 @@ export async function pruneContents(
           from audit a left join tool_definition d on d.hash = a.definition_before
           where a.difference is not null and ${minutes === undefined ? sql`true` : late}
           window newest as (partition by a.resource_kind, a.resource_id order by a.version_after desc)) kept
-        where place > 1 and (place > ${versionsMax}::integer or bytes > ${bytesMax}::bigint)
+        where place > 1 and (place > ${versionsMax}::integer or bytes > ${sql.lit(BYTES_MAX)})
         limit ${ROWS_AT_ONCE}::integer) returning true`,
   )
 }

@@ -41,8 +41,7 @@ export async function historyWorld(t: Test) {
     /** Sends a restoration; `path` without `/restore`. */
     restore: (path: string, version: unknown, token = alice, headers: Headers = {}, query = '') =>
       call('POST', `${path}/restore${query}`, { token, body: { version }, headers }),
-    keepVersions: (versionsMax: number) =>
-      pruneHistory(db, { auditRetentionDays: 400, versionsMax, bytesMax: 2 ** 26 }),
+    keepVersions: (versionsMax: number) => pruneHistory(db, { auditRetentionDays: 400, versionsMax }),
     makeBobEditor: (id: number) =>
       sql`update persona_user set level = 'editor' where persona_id = ${id} and user_id = ${BOB}`.execute(db),
   }

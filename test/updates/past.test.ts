@@ -27,8 +27,7 @@ async function update(method: string, url: string, body: object) {
 
 const patch = (body: object) => update('PATCH', `${AGENT}?update_mask=${Object.keys(body)}`, body)
 const put = (body: object) => update('PUT', TOOL, body)
-const prune = (versionsMax: number) =>
-  pruneHistory(database.db, { auditRetentionDays: 400, versionsMax, bytesMax: 2 ** 26 })
+const prune = (versionsMax: number) => pruneHistory(database.db, { auditRetentionDays: 400, versionsMax })
 
 const idsIn = (records: { id: number }[]) => records.map(({ id }) => id)
 
