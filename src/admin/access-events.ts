@@ -46,14 +46,14 @@ interface AccessChange {
 /** Records an event for each change, in the same transaction as the change. */
 export async function recordAccess(
   trx: Transaction<Tables>,
-  { requestId, clientAddress, command }: Actor,
+  { request_id, client_address, command }: Actor,
   changes: readonly AccessChange[],
 ): Promise<void> {
   for (const kind of new Set(changes.map(change => change.kind))) {
     const given = JSON.stringify(changes.filter(change => change.kind === kind))
     await sql`
       insert into access_event (kind, subject, at, action, request_id, client_address, command, detail)
-      select ${kind}, subject, clock_timestamp(), action, ${requestId}, ${clientAddress}, ${command},
+      select ${kind}, subject, clock_timestamp(), action, ${request_id}, ${client_address}, ${command},
         coalesce((${kind in STATES ? STATES[kind as keyof typeof STATES] : NO_STATE}), detail, 'null')
       from rows from (json_to_recordset(${given}::json) as (subject text, action text, detail json)) with ordinality c
       order by c.ordinality`.execute(trx)

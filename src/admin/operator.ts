@@ -8,10 +8,10 @@ import type { Actor } from '../updates/audit.js'
  */
 export function operatorActor(command: string | null = null): Actor {
   return {
-    id: null,
-    tokenId: null,
-    requestId: `cli-${randomBytes(8).toString('hex')}`,
-    clientAddress: `${userName()}@${hostname()}`,
+    actor_id: null,
+    token_id: null,
+    request_id: `cli-${randomBytes(8).toString('hex')}`,
+    client_address: `${userName()}@${hostname()}`,
     command,
   }
 }

@@ -10,7 +10,7 @@ import type { Gate } from '../http/gate.js'
 import { HistoryEntry } from '../http/lists.js'
 import { responses } from '../http/openapi.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { ACTIONS, actorOf } from '../updates/history.js'
+import { ACTIONS, authorOf } from '../updates/history.js'
 import { type Parsed, parameter, queryChoice, queryInteger } from '../validation/parameters.js'
 import { enumeration, list, reference, text } from '../validation/vocabulary.js'
 import { type FeedRow, ROWS_MAX, readEnds, readFeed } from './feed.js'
@@ -132,5 +132,5 @@ function changeOf(row: FeedRow): object {
   const { kind, id, version, action, at, fields, is_seen, may_edit } = row
   const isGone = kind !== 'proposal' && action !== 'deleted' && !is_seen
   const shown = { kind, id, version, action: isGone ? 'gone' : action, at }
-  return may_edit ? { ...shown, fields, actor: actorOf(row) } : shown
+  return may_edit ? { ...shown, fields, actor: authorOf(row) } : shown
 }

@@ -2,10 +2,11 @@ import { type TProperties, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { INT4_MAX, type ResourceKind } from '../db/tables.js'
 import { ResourceNotFound } from '../errors.js'
-import { ACTIONS, entryOf, historyOf } from '../updates/history.js'
+import type { Change } from '../updates/audit.js'
+import { ACTIONS, historyEntry, historyOf } from '../updates/history.js'
 import type { ReadPage } from '../updates/list.js'
 import { answerPast } from '../updates/read.js'
-import type { OperationOptions, ResourceTypes, ShownChange, VersionedResource } from '../updates/resource.js'
+import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { contentTag, entityTag, type Precondition, representationTag } from '../updates/tag.js'
 import { pathId, queryFlag, queryInteger, queryText } from '../validation/parameters.js'
 import { identifier, list, nullable, reference, text, uuid } from '../validation/vocabulary.js'
@@ -67,12 +68,6 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
   )
 }
 
-const ShortenedValue = Type.Object({
-  digest: text({ description: 'SHA-256 in hex.' }),
-  bytes: nullable(Type.Integer()),
-  href: text({ description: 'The version with the value, relative to this address.' }),
-})
-
 export const Author = Type.Object({
   id: nullable(uuid()),
   email: Type.Optional(text({ description: 'Ends with `@erased.invalid` if the person was erased.' })),
@@ -90,7 +85,7 @@ export const HistoryEntry = Type.Object(
     ),
     request_id: text(),
     fields: list(text()),
-    changes: Type.Unsafe<ShownChange[] | null>({
+    changes: Type.Unsafe<Change[] | null>({
       type: ['array', 'null'],
       description: 'Null if the content is no longer kept.',
       items: Type.Object({
@@ -98,16 +93,11 @@ export const HistoryEntry = Type.Object(
         from: Type.Optional(
           Type.Unknown({
             description:
-              'The value as in a snapshot, with names next to ids (`null` for a file that the caller cannot see).',
+              'The value as in a snapshot, with names next to ids (`null` for a file that the caller cannot see). Absent if it is larger ' +
+              'than 4 KiB: read the version.',
           }),
         ),
         to: Type.Optional(Type.Unknown({ description: 'Likewise.' })),
-        shortened: Type.Optional(
-          Type.Object(
-            { from: Type.Optional(ShortenedValue), to: Type.Optional(ShortenedValue) },
-            { description: 'Replaces a `from` or `to` larger than 4 KiB.' },
-          ),
-        ),
       }),
     }),
   },
@@ -206,7 +196,7 @@ export function registerHistory<T extends ResourceTypes>(
       const job = { database, resource, request: { caller, ...limits } }
       const { limit = HISTORY_RECORDS, before } = query
       const { rows, hasMore, keptFrom, changes } = await historyOf(job, id, { limit, before })
-      const texts = rows.map((row, index) => JSON.stringify(entryOf(row, changes[index])))
+      const texts = rows.map((row, index) => JSON.stringify(historyEntry(row, changes[index])))
       const last = rows.at(-1)
       const isOnPage = keptFrom > 1 && (last === undefined || last.version <= keptFrom || !hasMore)
       const notes = isOnPage ? [`contents are kept from version ${keptFrom} on`] : []

@@ -214,10 +214,10 @@ export function actorOf(request: Unparsed): Actor {
   const { id, raw, caller } = request
   const isGiven = raw.headers['x-request-id'] === id
   return {
-    id: caller.userId,
-    tokenId: caller.token.id,
-    requestId: isGiven ? `${id}.${randomBytes(OWN_ID_BYTES).toString('base64url')}` : id,
-    clientAddress: clientAddressOf(request),
+    actor_id: caller.userId,
+    token_id: caller.token.id,
+    request_id: isGiven ? `${id}.${randomBytes(OWN_ID_BYTES).toString('base64url')}` : id,
+    client_address: clientAddressOf(request),
     command: null,
   }
 }

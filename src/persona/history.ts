@@ -1,8 +1,8 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import { shownChange, sideOf } from '../updates/history.js'
-import type { ChangedRow, PastValues, ShownChange } from '../updates/resource.js'
+import type { Change } from '../updates/audit.js'
+import type { ChangedRow, PastValues } from '../updates/resource.js'
 import {
   type Id,
   idOf,
@@ -24,17 +24,18 @@ export async function personaChanges(
   state: PersonaState,
   rows: readonly ChangedRow[],
   viewer: ViewerParameters,
-): Promise<ShownChange[][]> {
+): Promise<Change[][]> {
   const names = await readNames(db, state, rows, viewer)
-  return rows.map(({ version, version_before, difference }) =>
-    Object.entries(difference ?? {}).map(([field, { from, to }]) => {
-      if (field === 'owner_id' || isRelation(field))
-        return { field, from: inWords(field, from), to: inWords(field, to) }
-      return shownChange(field, { from: sideOf(from, state.id, version_before), to: sideOf(to, state.id, version) })
-    }),
+  return rows.map(({ difference }) =>
+    Object.entries(difference ?? {}).map(([field, { from, to }]) => ({
+      field,
+      from: inWords(field, from),
+      to: inWords(field, to),
+    })),
   )
 
-  function inWords(field: 'owner_id' | Relation, value: unknown): unknown {
+  function inWords(field: string, value: unknown): unknown {
+    if (field !== 'owner_id' && !isRelation(field)) return value
     if (field === 'owner_id') return value === null ? null : { id: value, email: names.get(`users ${value}`) ?? null }
     if (field === 'user_file_ids') return (value as string[]).map(id => names.get(`${field} ${id}`) ?? null)
     const key = field === 'users' ? 'email' : 'name'

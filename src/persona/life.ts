@@ -7,7 +7,7 @@ import type { ReleaseTool } from '../tool/life.js'
 import { changeAsOperator, storeLocked } from '../updates/engine.js'
 import { sameValue } from '../updates/field-table.js'
 import { inVersion, readPast, restored } from '../updates/read.js'
-import type { RestoreRequest, UpdateRequest, VersionedResource } from '../updates/resource.js'
+import type { Restoration, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import { BLANK_AGENT, CONTENT_FIELDS, idsOf, isRelation, type PersonaContent, REQUEST_FIELDS } from './fields.js'
 import { lockRemoved, type PersonaTypes, personaResource } from './resource.js'
 import {
@@ -109,7 +109,7 @@ interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
 }
 
 interface RestoreTypes extends Omit<PersonaTypes, 'Request'> {
-  Request: RestoreRequest
+  Request: Restoration
   /** `left`: descriptions of the fields that are not restored because the caller must not set them. */
   Decision: PersonaDecision & { left: ReadonlyMap<string, string> }
 }

@@ -15,7 +15,6 @@ import type { ToolState } from '../tool/snapshot.js'
 import { useOf } from '../tool/tool-use.js'
 import type { ToolOptions } from '../tool/write-tool.js'
 import type { Change } from '../updates/audit.js'
-import { NO_VERSION } from '../updates/history.js'
 import { inOneSnapshot, readState } from '../updates/read.js'
 import type { VersionedState } from '../updates/resource.js'
 import { representationTag } from '../updates/tag.js'
@@ -103,8 +102,7 @@ async function showProposal(
     const state = await readState(trx, resource, row.record.id, viewer)
     const changes = row.state === 'open' ? differenceOf(state, fields, caller) : endedChanges(fields)
     const others = changes.filter(change => !isDefinition(change)).map(({ field, ...sides }) => [field, sides])
-    const asRow = { version: NO_VERSION, version_before: NO_VERSION, difference: Object.fromEntries(others) }
-    const [shown = []] = await resource.changesOf(trx, state, [asRow], viewer)
+    const [shown = []] = await resource.changesOf(trx, state, [{ difference: Object.fromEntries(others) }], viewer)
     return { row, fields, state, definition: changes.find(isDefinition), shown }
   })
   // Stored texts of definitions are inserted unchanged.

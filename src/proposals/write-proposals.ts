@@ -60,7 +60,7 @@ async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string
   const asking = { ...job, request: { ...job.request, preconditionRequired: true } }
   return await inTransaction(database, { rollback: dryRun }, async trx => {
     if (key !== null) await takeKey(trx, key)
-    if (!(await lockRow(trx, resource, id))) throw new ResourceNotFound(kind)
+    await lockRow(trx, kind, id)
     const now = await readNow(trx, asking)
     const { caller } = now.request
     if (!resource.isVisible(now.state, caller)) throw new ResourceNotFound(kind)
@@ -154,7 +154,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
   ): Promise<void> {
     const work = () =>
       inTransaction(database, { rollback: false }, async trx => {
-        await lockRow(trx, { kind }, record.id)
+        await lockRow(trx, kind, record.id)
         const { caller } = await request.readNow(trx)
         const row = await readOpen(trx, caller, id)
         require(row, caller)

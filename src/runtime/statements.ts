@@ -91,11 +91,11 @@ export const HEADERS_LOOKUP = {
  * error.
  */
 export async function recordReads({ db }: Database, actor: Actor, tools: readonly RuntimeTool[]): Promise<void> {
-  const { id, tokenId, requestId, clientAddress } = actor
+  const { actor_id, token_id, request_id, client_address } = actor
   const ids = tools.filter(({ sealed, is_recorded }) => sealed.length > 0 && !is_recorded).map(tool => tool.id)
   const insert = sql`
     insert into access_event (kind, subject, at, action, actor_id, token_id, request_id, client_address, detail)
-    select 'headers', tool::text, clock_timestamp(), 'read', ${id}, ${tokenId}, ${requestId}, ${clientAddress}, 'null'
+    select 'headers', tool::text, clock_timestamp(), 'read', ${actor_id}, ${token_id}, ${request_id}, ${client_address}, 'null'
     from unnest(${ids}::integer[]) tool on conflict do nothing`
   try {
     if (ids.length > 0) await insert.execute(db)

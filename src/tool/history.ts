@@ -1,8 +1,9 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import { hrefOf, SHOWN_BYTES_MAX, type Side, shownChange, sideOf } from '../updates/history.js'
-import type { ChangedRow, ShownChange } from '../updates/resource.js'
+import type { Change } from '../updates/audit.js'
+import { SHOWN_BYTES_MAX } from '../updates/history.js'
+import type { ChangedRow } from '../updates/resource.js'
 import { storedDefinitions } from './definition-cache.js'
 import type { ToolState } from './snapshot.js'
 
@@ -12,7 +13,7 @@ export async function toolChanges(
   state: Pick<ToolState, 'id' | 'managed_as' | 'oauth_config_id'>,
   rows: readonly ChangedRow[],
   { user, manages_all }: ViewerParameters,
-): Promise<ShownChange[][]> {
+): Promise<Change[][]> {
   const valuesOf = (field: string) =>
     rows.flatMap(({ difference }) => {
       const change = difference?.[field]
@@ -29,24 +30,22 @@ export async function toolChanges(
       query.where(({ eb, or }) => or([eb('owner_id', '=', user), eb('id', '=', state.oauth_config_id)])),
     )
     .execute()
-  return rows.map(({ version, version_before, difference }) =>
-    Object.entries(difference ?? {}).map(([field, { from, to }]) =>
-      shownChange(field, { from: shown(field, from, version_before), to: shown(field, to, version) }),
-    ),
+  return rows.map(({ difference }) =>
+    Object.entries(difference ?? {}).map(([field, { from, to }]) => ({
+      field,
+      from: shown(field, from),
+      to: shown(field, to),
+    })),
   )
 
-  function shown(field: string, value: unknown, version: number): Side {
-    if (value === null) return { value }
-    if (field === 'user_id')
-      return { value: { id: value, email: people.find(({ id }) => id === value)?.email ?? null } }
-    if (field === 'oauth_config_id')
-      return { value: { id: value, name: configs.find(({ id }) => id === value)?.name ?? null } }
-    if (field === 'custom_headers') return { value: state.managed_as === null ? null : value }
-    if (field !== 'definition') return sideOf(value, state.id, version)
+  function shown(field: string, value: unknown): unknown {
+    if (value === null) return null
+    if (field === 'user_id') return { id: value, email: people.find(({ id }) => id === value)?.email ?? null }
+    if (field === 'oauth_config_id') return { id: value, name: configs.find(({ id }) => id === value)?.name ?? null }
+    if (field === 'custom_headers') return state.managed_as === null ? null : value
+    if (field !== 'definition') return value
     const text = definitions.get(String(value))?.text
-    const bytes = text === undefined ? null : Buffer.byteLength(text)
-    if (text !== undefined && bytes !== null && bytes <= SHOWN_BYTES_MAX) return { value: JSON.parse(text) }
-    return { shortened: { digest: String(value), bytes, href: hrefOf(state.id, version) } }
+    return text !== undefined && Buffer.byteLength(text) <= SHOWN_BYTES_MAX ? JSON.parse(text) : undefined
   }
 }
 

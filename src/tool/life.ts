@@ -4,7 +4,7 @@ import type { KeyRing } from '../secrets/key-ring.js'
 import type { Actor } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import { inVersion, readPast, restored } from '../updates/read.js'
-import type { RestoreRequest, UpdateRequest, VersionedResource } from '../updates/resource.js'
+import type { Restoration, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import type { ToolContent } from './fields.js'
 import { shownHeaders } from './headers.js'
 import { type ToolTypes, toolResource, toolThen, updateOfStored } from './resource.js'
@@ -19,7 +19,7 @@ import { requireUnused } from './tool-use.js'
 export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act: 'creation' }
 
 interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
-  Request: RestoreRequest & { ring: KeyRing }
+  Request: Restoration & { ring: KeyRing }
   /** `left`: the fields that cannot be restored, because no caller can set them. */
   Decision: ToolDecision & { left: ReadonlyMap<string, string> }
 }

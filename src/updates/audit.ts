@@ -4,15 +4,8 @@ import { bytesOf, hexOf, instant, lit, named, on, queries } from '../db/statemen
 import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { AuditTable } from '../db/tables.js'
 
-/** The author of a change in the audit trail. The operator's id is null. */
-export interface Actor {
-  id: string | null
-  tokenId: number | null
-  requestId: string
-  clientAddress: string
-  /** The `agentctl` command line without secret or personal values; null for a request. */
-  command: string | null
-}
+/** The author of a change in the audit trail, and their request. The operator's id is null. `command`: the `agentctl` command line without secret or personal values. */
+export type Actor = Pick<AuditTable, 'actor_id' | 'token_id' | 'request_id' | 'client_address' | 'command'>
 
 /** The stored value of one field before and after a change. Secrets appear only as masks. */
 export interface Change {
@@ -22,15 +15,15 @@ export interface Change {
 }
 
 /** A new audit row without its time and hashes, which the writing statement adds. */
-export type AuditEntry = Omit<AuditTable, Added | 'difference' | 'definition_before' | 'taken_from'> & {
+export interface AuditEntry
+  extends Actor,
+    Pick<AuditTable, 'resource_kind' | 'resource_id' | 'version_after' | 'fields'> {
   /** The changes as JSON text. */
   difference: string
   taken_from: string | null
   /** The hash of the replaced definition in hex. A definition stays stored while an audit row refers to it. */
   definition_before: string | null
 }
-
-type Added = 'version_before' | 'at' | 'difference_bytes' | 'difference_hash' | 'previous_hash' | 'hash'
 
 export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
   resource_kind: 'text',

@@ -8,22 +8,19 @@ import { inTransaction } from '../db/transaction.js'
 import { Failed, ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction, VersionGone } from '../errors.js'
 import type { Actor, AuditEntry, Change } from './audit.js'
 import { type FirstAnswer, fillKey, firstAnswer, Repeated, takeKey, wasRemovedSince } from './idempotency.js'
-import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
-import { closeProposals, requireDirect } from './proposals.js'
+import { isStale, overwrittenBy, requireDirect, requirePrecondition } from './precondition.js'
+import { closeProposals } from './proposals.js'
 import { readState } from './read.js'
-import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.js'
-import { entryOf, insertBlank, lockRow, nextId } from './statements.js'
+import type { Job, ResourceTypes, Stored, UpdateRequest, VersionedResource } from './resource.js'
+import { auditEntry, insertBlank, lockRow, nextId } from './statements.js'
 import { settle, unavailableFor } from './unavailable.js'
 
 /*
- * Creates, updates, deletes and restores agents and tools, for requests and for the operator:
- *
- *   READ (with the authentication) -> decide -> render -> WRITE
+ * Creates, updates, deletes and restores agents and tools, for requests and for the operator: READ (with the authentication), decide, render, WRITE.
  *
  * An update of a resource's own columns without an Idempotency-Key is a single writing statement. It does not wait for a locked row, and
  * stores nothing if the row is locked, or if its version or the caller's rights have changed. In that case, and for all other requests,
  * the same steps run in a transaction that takes the key, locks the row and reads again.
- *
  * Invariants: each effective change creates one version and one audit row in one transaction. A decision is written only to the state
  * that it was based on. An unconfirmed commit is never repeated, and the outcome is never guessed.
  */
@@ -35,24 +32,17 @@ interface Attempt<T extends ResourceTypes> {
 }
 
 /**
- * Stores the changes of a request as `store` does, or answers a repeated request. `state` was read with the authentication. A hidden resource is
- * answered like a missing one before any other statement runs, so that timing does not reveal it. Throws `InvalidRequest` if the key belongs to
- * a different request.
+ * Stores as `store` does, or answers a repeated request. A hidden resource is answered like a missing one before any other statement runs, so
+ * that timing does not reveal it. Throws `InvalidRequest` if the key belongs to a different request.
  */
 export async function updateOnce<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   const { database, resource, request } = job
   const { key, caller } = request
   const first = key && (await withRetries(() => firstAnswer(database.db, key)))
   if (first) return await repeated(job, first)
-  const isHidden = state === null ? resource.act !== 'creation' : !resource.isVisible(state, caller)
-  if (isHidden) throw new ResourceNotFound(resource.kind)
-  try {
-    return await store(job, state)
-  } catch (error) {
-    // Meanwhile, another request with this key was stored.
-    if (error instanceof Repeated) return await repeated(job, error.first)
-    throw error
-  }
+  if (state === null ? resource.act !== 'creation' : !resource.isVisible(state, caller))
+    throw new ResourceNotFound(resource.kind)
+  return await store(job, state)
 }
 
 /** Answers with the current record and the version of the first answer. Throws `VersionGone` if the caller can no longer see it. */
@@ -63,8 +53,7 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
   const answer = { id, version, decision: null, overwritten: [] }
   if (act === 'deletion') return { ...answer, snapshot: null }
   try {
-    const own = { ...job, request: { ...request, id } }
-    const now = await withRetries(() => readNow(database.db, own))
+    const now = await withRetries(() => readNow(database.db, { resource, request: { ...request, id } }))
     const isSeen = resource.isVisible(now.state, now.request.caller)
     if (!isSeen || (await wasRemovedSince(database.db, kind, id, version))) throw new ResourceNotFound(kind)
     const snapshot = request.minimal ? null : await resource.render(database.db, now.state, request.snapshotBytesMax)
@@ -81,12 +70,12 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
 
 /**
  * Stores the changes of a request, starting from the state that was read with the authentication; null for a creation. Throws
- * `ResourceNotFound`, `PreconditionFailed`, `IdempotencyKeyInUse`, `Repeated`, `Unavailable` with the outcome, and the errors of `decide`.
+ * `ResourceNotFound`, `PreconditionFailed`, `IdempotencyKeyInUse`, `Unavailable` with the outcome, and the errors of `decide`.
  */
 export async function store<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
-  return await settled(job, async attempt => {
-    return (await storeAlone(job, state, attempt)) ?? (await storeInTransaction(job, attempt))
-  })
+  const work = async (attempt: Attempt<T>) =>
+    (await storeAlone(job, state, attempt)) ?? (await storeInTransaction(job, attempt))
+  return await settled(job, work)
 }
 
 /** Stores the changes of a request without a key in each of these resources, in one transaction. Throws the same errors as `store`. */
@@ -104,7 +93,7 @@ export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: r
   )
 }
 
-/** Retries work that was certainly not applied, and checks whether a commit with a lost answer was stored. */
+/** Retries work that was certainly not applied, answers a request that another one with its key preceded, and looks for a commit with a lost answer. */
 async function settled<T extends ResourceTypes, Result>(
   job: Job<T>,
   work: (attempt: Attempt<T>) => Promise<Result>,
@@ -116,6 +105,7 @@ async function settled<T extends ResourceTypes, Result>(
       return await work(attempt)
     })
   } catch (error) {
+    if (error instanceof Repeated) return await repeated(job, error.first)
     if (error instanceof CommitUnknown) return await settle(job, error, attempt.written)
     const failure = unavailableFor(error) ?? error
     if (failure instanceof Unavailable) failure.isKeyLookedUp = attempt.isKeyTaken
@@ -144,7 +134,7 @@ async function storeAlone<T extends ResourceTypes>(
   }
   const answer = await answerOf(db, job, state, decision)
   if (!writes) return answer
-  const entry = entryOf(resource, state, decision, request.actor)
+  const entry = auditEntry(resource, state, decision, request.actor)
   attempt.written = { entry, answer: { ...answer, version: entry.version_after } }
   const version = await resource.write(db, state, decision, viewerParameters(request.caller), entry)
   return version === undefined ? undefined : attempt.written.answer
@@ -155,13 +145,12 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
   const { key, dryRun, caller } = request
   const creates = resource.act === 'creation'
   const id = creates ? await nextId(database.db, resource.kind) : request.id // encrypted values are bound to the id
-  const own = { ...job, request: { ...request, id } }
   return await inTransaction(database, { rollback: dryRun }, async trx => {
     if (key !== null) await takeKey(trx, key)
     attempt.isKeyTaken = true
     if (creates && !(await insertBlank(trx, resource, id, caller.userId)))
       throw new Unavailable('overloaded', `The new id is in use. ${TRY_AGAIN}`, 'not_applied')
-    const { answer, entry } = await storeLocked(trx, own)
+    const { answer, entry } = await storeLocked(trx, { resource, request: { ...request, id } })
     if (key !== null) await fillKey(trx, key, answer)
     if (entry !== undefined) attempt.written = { entry, answer }
     return answer
@@ -172,7 +161,7 @@ type Asked<T extends ResourceTypes> = Pick<Job<T>, 'resource' | 'request'>
 
 /** Stores the changes of a request in the current transaction, with the caller's current rights. Throws the same errors as `store`. */
 export async function storeLocked<T extends ResourceTypes>(trx: Transaction<Tables>, { resource, request }: Asked<T>) {
-  if (!(await lockRow(trx, resource, request.id))) throw new ResourceNotFound(resource.kind)
+  await lockRow(trx, resource.kind, request.id)
   const { answer, entry } = await decideAndWrite(trx, resource, request, async () => {
     const now = await readNow(trx, { resource, request })
     const asked = { resource, request: now.request }
@@ -190,7 +179,7 @@ export async function changeAsOperator<T extends ResourceTypes>(
   decide: (state: T['State']) => T['Decision'] | Promise<T['Decision']>,
   actor: Actor,
 ): Promise<{ name: string; version: number; changes: Change[] }> {
-  await lockRow(trx, resource, id)
+  await lockRow(trx, resource.kind, id)
   const { state, decision, entry } = await decideAndWrite(trx, resource, { actor, dryRun: false }, async () => {
     const state = await readState(trx, resource, id, OPERATOR) // reads after waiting for the lock
     return { state, viewer: OPERATOR, decision: await decide(state) }
@@ -202,20 +191,17 @@ export async function changeAsOperator<T extends ResourceTypes>(
 const LOCKED_TRIES_MAX = 5
 
 /** Decides on a locked row and writes. Shares and rights are not locked: if they change meanwhile, decides again. */
-async function decideAndWrite<
-  T extends ResourceTypes,
-  Made extends { state: T['State']; viewer: ViewerParameters; decision: T['Decision'] },
->(
+async function decideAndWrite<T extends ResourceTypes, More>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
-  { actor, dryRun }: { actor: Actor; dryRun: boolean },
-  decideNow: () => Promise<Made>,
-): Promise<Made & { entry?: AuditEntry }> {
+  { actor, dryRun }: Pick<UpdateRequest, 'actor' | 'dryRun'>,
+  decideNow: () => Promise<{ state: T['State']; viewer: ViewerParameters; decision: T['Decision'] } & More>,
+) {
   for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
     const made = await decideNow()
     const { state, viewer, decision } = made
-    if (decision.changes.length === 0 || dryRun) return made
-    const entry = entryOf(resource, state, decision, actor)
+    if (decision.changes.length === 0 || dryRun) return { ...made, entry: undefined }
+    const entry = auditEntry(resource, state, decision, actor)
     if ((await resource.write(trx, state, decision, viewer, entry)) === undefined) continue
     await closeProposals(trx, entry)
     return { ...made, entry }
@@ -226,10 +212,8 @@ async function decideAndWrite<
 
 /** Reads the current caller and resource. Throws `ResourceNotFound`. */
 export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, { resource, request }: Asked<T>) {
-  const { caller, prefetched } = await request.readNow(db, {
-    statement: resource.reads.lookup.statement,
-    id: request.id,
-  })
+  const { statement } = resource.reads.lookup
+  const { caller, prefetched } = await request.readNow(db, { statement, id: request.id })
   if (prefetched === null) throw new ResourceNotFound(resource.kind)
   const state = prefetched as T['State'] // the lookup's statement determines the type
   return { request: { ...request, caller }, viewer: viewerParameters(caller), state }

@@ -1,13 +1,14 @@
 import { sql } from 'kysely'
 import { viewerParameters } from '../auth/viewer.js'
 import { INT4_MAX } from '../db/tables.js'
-import { AUTHOR, sha256 } from './audit.js'
+import { AUTHOR, type Change } from './audit.js'
 import { inOneSnapshot, readState } from './read.js'
-import type { ChangedRow, Job, ReadRequest, ResourceTypes, Shortened, ShownChange } from './resource.js'
+import type { ChangedRow, Job, ReadRequest, ResourceTypes } from './resource.js'
 
 /* The history of an agent or a tool, read from its audit rows, newest first. */
 
 export interface HistoryRow extends ChangedRow {
+  version: number
   at: string
   author: string
   actor_id: string | null
@@ -17,9 +18,6 @@ export interface HistoryRow extends ChangedRow {
   action: (typeof ACTIONS)[number]
   proposal: { id: number; author: { id: string; email: string } } | null
 }
-
-/** A value before or after a change, in full or shortened. */
-export type Side = { value: unknown } | { shortened: Shortened }
 
 /** The size at which a page ends early, counting its rows and their replaced definitions. */
 const PAGE_BYTES_MAX = 4 * 2 ** 20
@@ -92,42 +90,22 @@ const PROPOSAL = sql<HistoryRow['proposal']>`(
   select json_build_object('id', named[1]::integer, 'author', json_build_object('id', u.id, 'email', u.email))
   from regexp_match(a.command, '^approve --proposal (\\d+) --author (\\S+)$') named join user_account u on u.id = named[2]::uuid)`
 
-export function entryOf(row: HistoryRow, changes: ShownChange[] = []) {
-  const { version, at, action, request_id, proposal, fields, difference } = row
-  const approved = proposal && { proposal }
-  return { version, at, action, actor: actorOf(row), ...approved, request_id, fields, changes: difference && changes }
-}
-
-export function actorOf({ author, actor_id: id, command }: Pick<HistoryRow, 'author' | 'actor_id' | 'command'>) {
-  return id === null ? { id, command: command ?? author } : { id, email: author }
-}
-
-/** The version of a value that is not in the history, such as a proposed one. Such values are never shortened. */
-export const NO_VERSION = 0
-
-/** Longer values are replaced by a digest and a link. */
+/** Longer values are left out of the history. Reads of the versions have them. */
 export const SHOWN_BYTES_MAX = 4 * 1024
 
-/** The value, or a digest if it is long. */
-export function sideOf(value: unknown, id: number, version: number): Side {
-  if (version === NO_VERSION) return { value }
-  const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '')
-  const bytes = Buffer.byteLength(text)
-  return bytes <= SHOWN_BYTES_MAX
-    ? { value }
-    : { shortened: { digest: sha256(text), bytes, href: hrefOf(id, version) } }
+/** A `HistoryEntry`. Without `changes`, its content is no longer stored. */
+export function historyEntry(row: HistoryRow, changes: readonly Change[] = []) {
+  const { version, at, action, request_id, proposal, fields, difference } = row
+  const isShort = (value: unknown) => Buffer.byteLength(JSON.stringify(value) ?? '') <= SHOWN_BYTES_MAX
+  const shown = changes.map(({ field, from, to }) => ({
+    field,
+    ...(isShort(from) && { from }),
+    ...(isShort(to) && { to }),
+  }))
+  const approved = proposal && { proposal }
+  return { version, at, action, actor: authorOf(row), ...approved, request_id, fields, changes: difference && shown }
 }
 
-export function shownChange(field: string, sides: { from: Side; to: Side }): ShownChange {
-  const change: ShownChange = { field }
-  for (const end of ['from', 'to'] as const) {
-    const side = sides[end]
-    if ('value' in side) change[end] = side.value
-    else change.shortened = { ...change.shortened, [end]: side.shortened }
-  }
-  return change
-}
-
-export function hrefOf(id: number, version: number): string {
-  return `../${id}?version=${version}`
+export function authorOf({ author, actor_id: id, command }: Pick<HistoryRow, 'author' | 'actor_id' | 'command'>) {
+  return id === null ? { id, command: command ?? author } : { id, email: author }
 }

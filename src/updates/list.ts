@@ -7,21 +7,19 @@ import type { ResourceKind, Tables } from '../db/tables.js'
 
 /* Lists of agents and tools, read by pages. In their expressions, `r` is the agent or tool. */
 
-export interface AskedPage {
+interface AskedPage {
   name?: string
   deleted?: boolean
   after: number
   rows: number
 }
 
-/** A record of a list, as its id and its JSON text. */
-export interface PageRow {
-  id: number
-  record: string
-}
-
-/** Reads a page of records that the caller can see. */
-export type ReadPage = (db: Kysely<Tables>, caller: Caller, asked: AskedPage) => Promise<PageRow[]>
+/** Reads a page of records that the caller can see, each as its JSON text. */
+export type ReadPage = (
+  db: Kysely<Tables>,
+  caller: Caller,
+  asked: AskedPage,
+) => Promise<{ id: number; record: string }[]>
 
 const column = columnsOf<Record<string, unknown>>('r')
 

@@ -1,17 +1,39 @@
 import type { Kysely } from 'kysely'
+import { isAdmin } from '../auth/caller.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { type FieldChange, PreconditionFailed, Refused } from '../errors.js'
 import { AUTHOR, type Change } from './audit.js'
-import type { Decision, RecentChange, UpdateRequest, VersionedState } from './resource.js'
+import type {
+  Decision,
+  RecentChange,
+  ResourceTypes,
+  UpdateRequest,
+  VersionedResource,
+  VersionedState,
+} from './resource.js'
 import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.js'
 
-/* How `If-Match` and `If-None-Match` apply to an update. */
+/* What an update needs besides the right to it: approval, and the state that `If-Match` and `If-None-Match` name. */
+
+/** Throws `Refused` if this record can be changed only by a proposal. */
+export function requireDirect(
+  { kind, act }: Pick<VersionedResource<ResourceTypes>, 'kind' | 'act'>,
+  { requireApproval, caller }: Pick<UpdateRequest, 'requireApproval' | 'caller'>,
+  changes: readonly Change[],
+): void {
+  const isCovered = requireApproval === 'all' || (requireApproval === 'tools' && kind === 'tool')
+  if (!isCovered || isAdmin(caller) || changes.length === 0) return
+  const isProposable = act === 'update' && changes.every(({ field }) => field !== 'enabled')
+  const instead = isProposable ? PROPOSE : 'ask one of them.'
+  throw new Refused('APPROVAL_REQUIRED', `Only administrators may change this directly: ${instead}`)
+}
+
+const PROPOSE = 'propose it with propose=true (by MCP with propose_agent_update or propose_tool_update).'
 
 type Asked = Pick<UpdateRequest, 'kind' | 'precondition'>
-type Stored = Pick<VersionedState, 'id' | 'version'>
 
 /** True if `If-Match` rejects this state. */
-export function isStale({ kind, precondition }: Asked, { id, version }: Stored): boolean {
+export function isStale({ kind, precondition }: Asked, { id, version }: VersionedState): boolean {
   return !preconditionHolds(precondition, entityTag(kind, id, version))
 }
 

@@ -1,9 +1,6 @@
 import { type Expression, type Kysely, type SqlBool, sql } from 'kysely'
-import { isAdmin } from '../auth/caller.js'
 import type { ProposalState, Tables } from '../db/tables.js'
-import { Refused } from '../errors.js'
-import type { AuditEntry, Change } from './audit.js'
-import type { ResourceTypes, UpdateRequest, VersionedResource } from './resource.js'
+import type { AuditEntry } from './audit.js'
 
 /** Longer values are removed when their proposal ends. */
 const KEPT_BYTES_MAX = 4 * 1024
@@ -32,24 +29,6 @@ export async function endProposals(
 const KEPT = sql`(
   select json_object_agg(key, case when key <> 'definition' and octet_length(value::text) <= ${sql.lit(KEPT_BYTES_MAX)} then value end)
   from json_each(fields))`
-
-/** Throws `Refused` if this record can be changed only by a proposal. */
-export function requireDirect(
-  { kind, act }: Pick<VersionedResource<ResourceTypes>, 'kind' | 'act'>,
-  { requireApproval, caller }: Pick<UpdateRequest, 'requireApproval' | 'caller'>,
-  changes: readonly Change[],
-): void {
-  const isCovered = requireApproval === 'all' || (requireApproval === 'tools' && kind === 'tool')
-  if (!isCovered || isAdmin(caller) || changes.length === 0) return
-  const isProposable = act === 'update' && changes.every(({ field }) => field !== 'enabled')
-  throw new Refused(
-    'APPROVAL_REQUIRED',
-    `Only administrators may change this directly: ${isProposable ? PROPOSE : ASK}`,
-  )
-}
-
-const PROPOSE = 'propose it with propose=true (by MCP with propose_agent_update or propose_tool_update).'
-const ASK = 'ask one of them.'
 
 /** Closes the open proposals of a record if the change deletes it. */
 export async function closeProposals(trx: Kysely<Tables>, entry: AuditEntry): Promise<void> {

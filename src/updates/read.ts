@@ -10,7 +10,7 @@ import type {
   PastValues,
   ReadRequest,
   ResourceTypes,
-  RestoreRequest,
+  Restoration,
   VersionedResource,
 } from './resource.js'
 
@@ -52,8 +52,6 @@ export async function inOneSnapshot<Result>(
   return await db.transaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute(work)
 }
 
-const NOUN = { persona: 'agent', tool: 'tool' } as const
-
 /**
  * The values in an earlier version of all fields that have changed since. Each is the old value in the first later audit row that changes the
  * field. Throws `Refused`.
@@ -64,7 +62,7 @@ export async function readPast(
   id: number,
   version: number,
 ): Promise<PastValues> {
-  const name = `${NOUN[kind]} ${id}`
+  const name = `${kind === 'persona' ? 'agent' : 'tool'} ${id}`
   const row = await db.selectFrom(kind).select('version').where('id', '=', id).executeTakeFirst()
   if (row === undefined) throw new ResourceNotFound(kind)
   const changesOfRow = db.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
@@ -105,7 +103,7 @@ export async function readPast(
 /** The decision of a restoration. `left` describes the fields that it cannot restore. Throws `Forbidden` under strict handling. */
 export function restored<D extends Decision, Left extends ReadonlyMap<string, string>>(
   decision: D,
-  { fields: { version }, strict }: RestoreRequest,
+  { fields: { version }, strict }: Restoration,
   left: Left,
 ) {
   if (strict && left.size > 0)

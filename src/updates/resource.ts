@@ -81,7 +81,7 @@ export interface UpdateRequest extends ReadRequest {
   key: RequestKey | null
 }
 
-export interface RestoreRequest extends UpdateRequest {
+export interface Restoration extends UpdateRequest {
   fields: { version: number }
 }
 
@@ -143,13 +143,13 @@ export interface VersionedResource<T extends ResourceTypes> {
   ): Promise<{ state: T['State']; notes: string[] }>
   /** Checks the right to read earlier versions. Throws a refusal. */
   requireVersions(state: T['State'], caller: Caller): void
-  /** The changes that the history shows for these rows. */
+  /** The changes of these rows, with names next to ids. A long definition is undefined. */
   changesOf(
     db: Kysely<Tables>,
     state: T['State'],
     rows: readonly ChangedRow[],
     viewer: ViewerParameters,
-  ): Promise<ShownChange[][]>
+  ): Promise<Change[][]>
   /** The users and groups that can no longer see the resource after a change; null if there are none. */
   takenFrom?(state: T['State'], after: T['Decision']['after']): object | null
 }
@@ -162,24 +162,7 @@ export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['R
 
 /** The part of an audit row that the history shows as changes. `difference` is null if it was pruned. */
 export interface ChangedRow {
-  version: number
-  version_before: number
   difference: Record<string, { from: unknown; to: unknown }> | null
-}
-
-/** Replaces a long value. `bytes` is null if the value is no longer stored. `href` is relative to the history's address. */
-export interface Shortened {
-  digest: string
-  bytes: number | null
-  href: string
-}
-
-/** A change in the form that the history shows. A shortened value is only in `shortened`, so that it cannot be confused with a stored value. */
-export interface ShownChange {
-  field: string
-  from?: unknown
-  to?: unknown
-  shortened?: { from?: Shortened; to?: Shortened }
 }
 
 /** The old values of the fields that have changed since an earlier version. */

@@ -34,11 +34,7 @@ export function versionedState<State extends VersionedState>(
   members: Record<string, Expression<unknown>>,
 ): AliasableExpression<State> {
   const row = columnsOf<Versioned>(alias)
-  const own = {
-    id: row('id'),
-    version: row('version'),
-    recent: recentChanges(kind, row, user),
-  }
+  const own = { id: row('id'), version: row('version'), recent: recentChanges(kind, row, user) }
   const columns = Object.entries<Expression<unknown>>({ ...own, ...members }).map(([name, value]) => named(value, name))
   return jsonObjectFrom(queries().selectNoFrom(columns)).$castTo<State>()
 }
@@ -46,17 +42,15 @@ export function versionedState<State extends VersionedState>(
 /** The statements that read an agent or a tool. `lookup`, for routes, also reads the caller; `read` returns the state as its viewer sees it. */
 export function readsOf<State>(
   kind: ResourceKind,
-  query: (viewer: Viewer, id: Expression<number>) => StateQuery<State>,
+  query: (viewer: Viewer, id: Expression<number>) => Expression<{ state: State }> & OperationNodeSource,
 ) {
-  const statementOfCaller = callerStatement(`caller_and_${kind}`, id => query(viewerOfCaller, id))
+  const ofCaller = callerStatement(`caller_and_${kind}`, id => query(viewerOfCaller, id))
   const types = { ...VIEWER_TYPES, id: 'integer' }
   const read = statement<ViewerParameters & { id: number }, { state: State }>(`${kind}_state`, types, param =>
     query(viewerOf(param), param('id')),
   )
-  return { lookup: { parameter: `${kind}_id`, statement: statementOfCaller }, read }
+  return { lookup: { parameter: `${kind}_id`, statement: ofCaller }, read }
 }
-
-type StateQuery<State> = Expression<{ state: State }> & OperationNodeSource
 
 /** SQL: the value of a column as states and audit rows contain it. A timestamp becomes UTC text with microseconds. */
 export function columnValue(column: Expression<unknown>, type: SqlType): Expression<unknown> {
@@ -100,14 +94,8 @@ export function writeParameters(
   const ofColumns = changes.filter(({ field }) => columns.some(([column]) => column === field))
   const changed_columns = JSON.stringify(Object.fromEntries(ofColumns.map(({ field, to }) => [field, to])))
   const versions = name === '' ? [] : changes.map(({ field }) => [field, version + 1]) // a creation sets none
-  return {
-    id,
-    version,
-    changed_columns,
-    field_versions: JSON.stringify(Object.fromEntries(versions)),
-    ...viewer,
-    ...entry,
-  }
+  const field_versions = JSON.stringify(Object.fromEntries(versions))
+  return { id, version, changed_columns, field_versions, ...viewer, ...entry }
 }
 
 /**
@@ -167,18 +155,13 @@ async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: numb
 
 const NO_HASH = Buffer.alloc(32)
 
-/** Locks a row against other writers until the transaction ends. Returns false if it does not exist. */
-export async function lockRow(
-  trx: Transaction<Tables>,
-  { kind }: { kind: ResourceKind },
-  id: number,
-): Promise<boolean> {
-  const row = trx.selectFrom(kind).select('id').where('id', '=', id).forNoKeyUpdate()
-  return (await row.executeTakeFirst()) !== undefined
+/** Locks a row, if it exists, against other writers until the transaction ends. */
+export async function lockRow(trx: Transaction<Tables>, kind: ResourceKind, id: number): Promise<void> {
+  await trx.selectFrom(kind).select('id').where('id', '=', id).forNoKeyUpdate().execute()
 }
 
 /** The audit row of a decision. */
-export function entryOf<T extends ResourceTypes>(
+export function auditEntry<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],
   decision: T['Decision'],
@@ -190,10 +173,7 @@ export function entryOf<T extends ResourceTypes>(
     resource_kind: resource.kind,
     resource_id: state.id,
     version_after: state.version + 1,
-    actor_id: actor.id,
-    token_id: actor.tokenId,
-    request_id: actor.requestId,
-    client_address: actor.clientAddress,
+    ...actor,
     command,
     fields: changes.map(change => change.field),
     difference: JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }]))),
