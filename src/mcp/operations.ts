@@ -77,16 +77,6 @@ const FIELDS = {
   tool: Type.Partial(Type.Object({ ...CustomToolUpdate.properties, definition: nullable(DEFINITION) }, CHANGED)),
 }
 
-/** The same fields without schemas, which models already get with two other tools. The operation checks the values. */
-const NAMES = {
-  agent: namesOf(FIELDS.agent),
-  tool: namesOf(FIELDS.tool),
-}
-
-function namesOf({ properties }: TObject) {
-  return Type.Object(Object.fromEntries(Object.keys(properties).map(name => [name, Type.Optional(Type.Unknown())])))
-}
-
 /** A result with these members. `texts`: JSON answers of operations, inserted unchanged. */
 function result(members: Body, texts: Record<string, string> = {}): CallToolResult {
   const others = Object.entries(texts).map(([name, json]) => `"${name}":${json}`)
@@ -214,22 +204,19 @@ function updating(kind: Kind, way: keyof typeof UPDATES): Operation {
   const [own, description] = UPDATES[way]
   const [isPlan, proposes] = [way === 'plan', way === 'propose']
   const policy: RoutePolicy = { permission, resource, ...own }
-  const input = Type.Object({
-    id: ID,
-    etag: ETAG,
-    fields: proposes ? NAMES[kind] : FIELDS[kind],
-    ...(proposes && MESSAGE),
-  })
+  // Models already get the schemas of the fields with two other tools. The operation checks the values.
+  const names = Object.keys(FIELDS[kind].properties).map(name => [name, Type.Optional(Type.Unknown())])
+  const fields = proposes ? Type.Object(Object.fromEntries(names)) : FIELDS[kind]
+  const input = Type.Object({ id: ID, etag: ETAG, fields, ...(proposes && MESSAGE) })
   const name = way === 'update' ? `update_${kind}` : `${way}_${kind}_update`
   return operation(name, policy, description, input, async (ask, args) => {
     const { id, etag, fields, message } = args as Static<typeof input> & { message?: string }
     const update_mask = kind === 'agent' ? Object.keys(fields).join() : undefined
     const query = queryOf({ update_mask, ...(proposes ? { propose: true, message } : { dry_run: isPlan }) })
     // Arguments are already checked strictly. For tools, strict handling would also refuse definitions with omitted operations.
-    const prefer = [...(kind === 'agent' ? ['handling=strict'] : []), ...(isPlan ? [] : ['return=minimal'])].join(', ')
+    const prefer = [...(kind === 'agent' ? ['handling=strict'] : []), ...(isPlan ? [] : ['return=minimal'])].join()
     const before = isPlan ? await ask('GET', `${read}/${id}`) : undefined
-    const headers = { 'if-match': tagOf(etag), ...(prefer !== '' && { prefer }) }
-    const sent = { body: fields, headers }
+    const sent = { body: fields, headers: { 'if-match': tagOf(etag), ...(prefer !== '' && { prefer }) } }
     const answer = await ask(method, `${write}/${id}${query}`, sent)
     if (isPlan && answer.status === 403) {
       const tried = await ask(method, `${write}/${id}${queryOf({ update_mask, propose: true, dry_run: true })}`, sent)

@@ -21,8 +21,7 @@ const STATUSES_KEPT = [401, 403, 429, 500, 503]
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store or propose if you can.' }
 
 /** Loaded at the first call, because most processes never need it. Loading takes a quarter of a second and 24 MB. */
-type Sdk = typeof import('@modelcontextprotocol/server')
-let sdk: Promise<Sdk> | undefined
+let sdk: Promise<typeof import('@modelcontextprotocol/server')> | undefined
 
 /** `POST /mcp`: the Model Context Protocol, stateless. Each tool sends requests on behalf of its caller to the operations of this application. */
 export function registerMcp(app: FastifyInstance, origins: readonly string[]): void {
@@ -51,9 +50,11 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
       async (request, reply) => {
         const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0)) // from the parser above
         sdk ??= import('@modelcontextprotocol/server')
-        const loaded = await sdk
-        const server = () => serveTools(new loaded.Server({ name: 'agents', version: VERSION }, SERVES), request, app)
-        const response = await answer(loaded, server, request, message)
+        const { Server, createMcpHandler } = await sdk
+        const serve = () => serveTools(new Server({ name: 'agents', version: VERSION }, SERVES), request, app)
+        // The package's errors are not logged, because they quote text that the client sent.
+        const { fetch } = createMcpHandler(serve, { maxSubscriptions: 0 })
+        const response = await fetch(protocolRequest(request), { parsedBody: message })
         reply.code(response.status).type(response.headers.get('content-type') ?? 'application/json')
         return reply.send((await response.text()) || undefined)
       },
@@ -80,25 +81,12 @@ function readMessage(bytes: Buffer): Static<typeof Message> {
   return verdict.value as Static<typeof Message> // the schema was checked
 }
 
-/** The protocol package's answer to a message. It is JSON even for clients of earlier versions, which accept a stream. */
-async function answer(sdk: Sdk, server: () => Server, { headers }: FastifyRequest, message: object): Promise<Response> {
+/** The request in the form of the protocol's package. `accept` replaces the client's value, because any client can read the answer. */
+function protocolRequest({ headers }: FastifyRequest): Request {
   const read = Object.entries(headers).filter(([name]) => name.startsWith('mcp-'))
-  const received = new Request('http://localhost/mcp', {
-    method: 'POST',
-    headers: {
-      ...Object.fromEntries(read.map(each => each.map(String))),
-      accept: 'application/json, text/event-stream', // replaces the client's value, because any client can read the answer to its own message
-      'content-type': 'application/json',
-    },
-  })
-  if (!(await sdk.isLegacyRequest(received, message))) {
-    // The SDK's errors are not logged, because they quote text that the client sent.
-    const { fetch } = sdk.createMcpHandler(server, { legacy: 'reject', maxSubscriptions: 0 })
-    return await fetch(received, { parsedBody: message })
-  }
-  const transport = new sdk.WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true })
-  await server().connect(transport)
-  return await transport.handleRequest(received, { parsedBody: message })
+  const taken = { accept: 'application/json, text/event-stream', 'content-type': 'application/json' }
+  const own = Object.fromEntries(read.map(each => each.map(String)))
+  return new Request('http://localhost/mcp', { method: 'POST', headers: { ...own, ...taken } })
 }
 
 /** The id of a refused message; null if there is none or the body is not JSON. Without the id in the answer, a client ends its session. */
