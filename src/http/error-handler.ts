@@ -1,14 +1,11 @@
-import type { TObject } from '@sinclair/typebox'
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify'
 import { ClientGone, ERROR_CODES, Failed, InvalidRequest, RateLimited, Refused, Unavailable } from '../errors.js'
 import { unavailableFor } from '../updates/unavailable.js'
 import { boundFaults } from '../validation/faults.js'
-import { addWarnings, JSON_TYPE } from './answer.js'
+import { JSON_TYPE } from './answer.js'
 import { bodyTooLarge, notJson } from './validation.js'
 
 const LOGGED_FAULTS_MAX = 5
-
-const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'
 
 /**
  * Turns any error into an answer: 422 with `{"detail":[...]}` for an invalid request, otherwise `{"error_code","detail","request_id"}`. Answers
@@ -26,16 +23,9 @@ function answerInvalid(error: InvalidRequest, request: FastifyRequest, reply: Fa
   // Only these parts are logged, because the places of faults can contain names that the caller invented.
   const places = new Set(faults.slice(0, 100).map(({ loc, type }) => `${loc[0]} ${type}`))
   request.told = { faults: [...places].slice(0, LOGGED_FAULTS_MAX) }
-  const isMissing = faults.some(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)
-  if (isMissing && lacksMask(request)) addWarnings(reply, [MASK_HINT])
   const extra = Object.entries(error.extra ?? {}).map(([name, text]) => `,"${name}":${text}`)
   reply.code(422).type(JSON_TYPE)
   reply.send(`{"detail":${JSON.stringify(boundFaults(faults))}${extra.join('')}}`)
-}
-
-function lacksMask({ routeOptions, query }: FastifyRequest): boolean {
-  const schema = routeOptions.schema?.querystring as Partial<TObject> | undefined // all routes have TypeBox schemas
-  return schema?.properties?.update_mask !== undefined && !Object.hasOwn(query as object, 'update_mask')
 }
 
 function answerRefused(error: unknown, request: FastifyRequest, reply: FastifyReply): void {

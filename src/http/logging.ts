@@ -1,5 +1,4 @@
-import type { IncomingMessage } from 'node:http'
-import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import { idIn } from '../auth/authenticate.js'
@@ -22,18 +21,6 @@ export function makeLogger(level: string, destination: DestinationStream = proce
     redact: { paths: SECRET_BEARING.flatMap(name => [name, `*.${name}`]), censor: '[redacted]' },
   }
   return pino(options, destination)
-}
-
-/** The logger of one request. Its lines contain the request id, and the trace id if the caller sent a trace context. */
-export function requestLogger(
-  log: FastifyBaseLogger,
-  bindings: Record<string, unknown>,
-  _options: object,
-  request: IncomingMessage,
-): FastifyBaseLogger {
-  const traceId = traceIdOf(request)
-  // Without options, pino creates a child much faster. No route sets any.
-  return log.child(traceId === undefined ? bindings : { ...bindings, trace_id: traceId })
 }
 
 /** Logs one line for each answered request. `logCut` logs requests that were not answered. */
@@ -69,11 +56,6 @@ function lineOf({ request, reply }: Exchange): Record<string, unknown> {
 function callerOf({ caller, tokenHash }: FastifyRequest): Record<string, unknown> {
   if (caller) return { caller: caller.userId, token: caller.token.id }
   return { token_digest: tokenHash && tokenDigest(tokenHash) }
-}
-
-/** The trace id in a W3C `traceparent` header; undefined if there is no valid one. */
-function traceIdOf({ headers: { traceparent = '' } }: IncomingMessage): string | undefined {
-  return /^(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-|$)/.exec(String(traceparent))?.[1]
 }
 
 /** Describes an error for the log, without parameters and details, which may contain caller input. */

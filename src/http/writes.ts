@@ -45,9 +45,8 @@ const PROPOSING = {
   message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: a message to those who decide.'),
 }
 
-const HEADERS = {
-  update: UpdateHeaders,
-  restoration: UpdateHeaders,
+/** The headers of the acts that differ from an update. */
+const HEADERS: { readonly [A in Act]?: TObject } = {
   creation: Type.Object({ ...UpdateHeaders.properties, ...CreationPreconditions }),
   deletion: Type.Omit(UpdateHeaders, ['prefer']),
 }
@@ -92,7 +91,8 @@ export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
   operationId: string
   summary: string
   description: string
-  record: TSchema
+  /** Absent for a deletion, whose answer has no body. */
+  record?: TSchema
   query?: TProperties
   body?: Body
   bodyLimit?: number
@@ -115,7 +115,7 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
       ...shown,
       ...(act !== 'creation' && { params: Type.Object({ [`${kind}_id`]: pathId() }) }),
       querystring: Type.Object({ ...query, dry_run: DryRun, ...(act === 'update' && PROPOSING) }),
-      headers: HEADERS[act],
+      headers: HEADERS[act] ?? UpdateHeaders,
       ...(body !== undefined && { body }),
       response: responsesOf(kind, act, record),
     },
@@ -224,11 +224,11 @@ export function actorOf(request: Unparsed): Actor {
 
 const OWN_ID_BYTES = 12
 
-function responsesOf(kind: ResourceKind, act: Act, record: TSchema) {
+function responsesOf(kind: ResourceKind, act: Act, record?: TSchema) {
   const title = kind === 'persona' ? 'agent' : 'tool'
   const refusals = [404, 409, 412, 413, 415] as const
   const ofWrites = ['idempotent-replayed', 'dry-run', 'warning'] as const
-  if (act === 'deletion')
+  if (record === undefined)
     return responses({ 204: { description: 'The record was deleted.', headers: ofWrites } }, [...refusals, 428])
   const headers = ['etag', 'preference-applied', ...ofWrites] as const
   const body = reference(record)

@@ -141,7 +141,6 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
     description:
       'Deletes an agent: nobody can see it any more, and all its links are removed. Its history is kept. ' +
       'Requires its owner or an administrator.',
-    record: PersonaSnapshot,
     ask: () => ({ masked: false, warnings: ({ overwritten }) => overwritten.map(overwriteWarning) }),
   })
 }

@@ -152,7 +152,6 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
     description:
       'Removes a custom tool that no agent uses, with the secrets in its headers; the warnings of a dry run list these headers. ' +
       'If agents use it, 409 names those that the caller can see and counts the others. Requires the right to update the tool.',
-    record: ToolSnapshot,
     ask(_, { dryRun }) {
       const detached = new Set<number>()
       const verb = dryRun ? 'would be' : 'was'

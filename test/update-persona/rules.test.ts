@@ -211,12 +211,9 @@ t.test('the rules of the mask itself', async t => {
   })
   t.test('422: a field that the mask names is missing', async t => {
     const body = { descripton: 'x' }
-    const answer = await send('?update_mask=description,tool_ids', body)
     const fault = (name: string) => ({ loc: ['body', name], msg: 'Field required', type: 'missing' })
-    t.same(answer.json().detail, [fault('description'), fault('tool_ids')])
-    t.same(warningsOf(answer), [])
-    const advice = 'to change single fields, name them in update_mask, such as ?update_mask=name'
-    t.same(warningsOf(await send('', { nmae: 'x' })), [advice])
+    const { detail } = (await send('?update_mask=description,tool_ids', body)).json()
+    t.same(detail, [fault('description'), fault('tool_ids')])
   })
   t.test('200: what is outside the mask is not looked at, and a Warning names it', async t => {
     const outside = (name: string) => `field ${name} is outside the update_mask and was ignored`
