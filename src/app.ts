@@ -49,7 +49,6 @@ const REQUEST_TIMEOUT_MS = 30_000
 /** Longer than proxies keep idle connections, so that a proxy never uses a connection that is being closed. */
 const KEEP_ALIVE_TIMEOUT_MS = 72_000
 
-/** A connection without any traffic for this time is closed. */
 const CONNECTION_TIMEOUT_MS = 90_000
 
 /** The dependencies of the application. It reads nothing else from the environment, and nothing from disk after it is built. */

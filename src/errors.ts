@@ -60,7 +60,6 @@ export class InvalidRequest extends Error {
 export class UnknownRedaction extends InvalidRequest {}
 
 interface RefusalOptions extends ErrorOptions {
-  /** Further members of the answer's body. */
   extra?: Readonly<Record<string, unknown>>
   headers?: Readonly<Record<string, string>>
 }
@@ -89,7 +88,6 @@ export class Failed extends Refused {
   }
 }
 
-/** The bearer challenge with its realm (DECISIONS section 2). */
 const REALM = 'Bearer realm="agents"'
 
 export class NotAuthenticated extends Refused {

@@ -26,7 +26,6 @@ export interface StartupOptions {
   version: string
   database: Database
   ring: KeyRing
-  /** True if this process migrates the schema before it serves. */
   migrates: boolean
   log: Logger
 }
@@ -60,7 +59,6 @@ export class Lifecycle {
     return !this.isDraining
   }
 
-  /** The last known state, without a query. */
   current(): Readiness {
     return this.isDraining ? DRAINING : this.#state
   }
@@ -137,7 +135,6 @@ export class Lifecycle {
     return unavailable('database_unreachable', `The database ${fault}: ${advice}.`)
   }
 
-  /** Logs the readiness if it differs from the one logged last. */
   #note(found: Readiness, error?: unknown): Readiness {
     if (this.isDraining || JSON.stringify(found) === JSON.stringify(this.#logged)) return found
     this.#logged = found

@@ -68,7 +68,6 @@ async function main(): Promise<void> {
   }
 }
 
-/** Prunes history beyond the retention period in the background. Several instances may do so concurrently. */
 function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Config, log: Logger): void {
   const logged = (work: () => Promise<object>) => async () => {
     try {

@@ -113,7 +113,6 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
   )
 }
 
-/** Reads the page after a cursor. Throws `Refused` if the feed cannot continue from it. */
 async function readPage({ db }: Database, caller: Caller, after: string, asked: Asked): Promise<Page> {
   const { limit: rows = ROWS, kind = null } = asked
   const [feed, transaction = '', place = ''] = after.split('.')

@@ -11,7 +11,6 @@ const POLL_MS = 1_000
 
 export interface Page {
   changes: object[]
-  /** The cursor for the next page. */
   next: string
 }
 

@@ -88,7 +88,6 @@ export class Database {
     return pool
   }
 
-  /** Creates the session of a new connection. Throws if the service cannot use the server. */
   async #begin(client: pg.PoolClient): Promise<void> {
     this.#sessions.set(client, new Session(client, this.#options))
     const server = await readServer(client, this.#options)
@@ -127,7 +126,6 @@ export class Database {
     }
   }
 
-  /** Translates the error of a pool that could not provide a connection. */
   #connectFault(error: unknown): unknown {
     if (this.pool.ending)
       return new DatabaseFault('closed', 'the connections to the database are closed', { cause: error })

@@ -20,10 +20,8 @@ export type SchemaState =
   | { kind: 'behind'; pending: string[]; isEmpty: boolean }
   | { kind: 'ahead'; oldestProgram: string }
 
-/** The key of the advisory lock that `migrate` takes; an arbitrary number. */
 const LOCK_ID = 7_140_312
 
-/** How long to wait for another process that migrates or locks a table. */
 const PATIENCE_MS = 60_000
 
 /** The oldest version that can be upgraded, and its last step. An empty database starts with this step, which creates the whole schema of that version. */
@@ -89,7 +87,6 @@ export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind
 
 const byVersion = (a: string, b: string) => a.localeCompare(b, 'en', { numeric: true })
 
-/** The applied steps with the oldest program that each allows. Throws `ServerUnfit` if the database is too old to be upgraded. */
 async function appliedSteps(db: Kysely<Tables>): Promise<Map<string, string>> {
   const { rows } = await sql<{ found: string | null }>`select to_regclass('schema_requirement')::text as found`.execute(
     db,

@@ -9,9 +9,7 @@ import { existingHome, urlOf } from './embedded/home.js'
 /** The database that the configuration names, opened. `close` also stops the embedded server if this process runs it. */
 export interface OpenedDatabase {
   database: Database
-  /** True if this process runs the server. */
   isEmbedded: boolean
-  /** For logs, without a password. */
   description: string
   close(): Promise<void>
 }
@@ -19,7 +17,6 @@ export interface OpenedDatabase {
 /** No database is configured, or its schema does not fit this program. The message names the remedy. */
 export class NotConfigured extends Error {}
 
-/** The database settings from the configuration. */
 interface Settings {
   database: Pick<DatabaseOptions, 'poolSize' | 'preparedStatements' | 'statementTimeoutMs' | 'lockTimeoutMs'> & {
     url?: string

@@ -149,7 +149,6 @@ interface ProposalTable {
   state: Generated<ProposalState>
   closed_at: Timestamp | null
   closed_by: string | null
-  /** The reason for a rejection. */
   reason: string | null
   /** Where the opening and the closing of the proposal are in the feed of changes. */
   opened_transaction_id: Generated<string | null>

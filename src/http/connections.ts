@@ -32,9 +32,7 @@ export interface Exchange {
   reply: FastifyReply
   /** True once the whole answer was handed to the operating system. */
   isAnswered: boolean
-  /** True once the handler has finished and there is an answer. */
   isSettled: boolean
-  /** Functions that are called once when the exchange ends. */
   atEnd: (() => void)[]
 }
 

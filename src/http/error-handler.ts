@@ -46,7 +46,6 @@ function answerRefused(error: unknown, request: FastifyRequest, reply: FastifyRe
   reply.send(JSON.stringify({ error_code: code, detail, request_id: request.id, ...extra }))
 }
 
-/** Translates errors of Fastify into ours; others are returned unchanged. */
 function inOurWords(error: unknown, request: FastifyRequest): unknown {
   const { code, statusCode } = error as Partial<FastifyError>
   switch (code) {
@@ -68,7 +67,6 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
 
 export const NOTHING_HERE = 'There is nothing at this address.'
 
-/** The reason of a 503 and, for operations that write, the outcome. */
 function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'] {
   const { reason, outcome } = error
   if (!request.policy?.writes && !request.policy?.asksWithin) return { reason }

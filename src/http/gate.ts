@@ -15,12 +15,9 @@ import {
   Unavailable,
 } from '../errors.js'
 
-/** The most requests of one token that wait for a place. */
 const WAITING_MAX = 100
 
-/** The use of the service by one valid token. */
 interface Share {
-  /** The number of requests in the current window, and the end of the window. */
   count: number
   endsAt: number
   readonly places: Semaphore
@@ -33,7 +30,6 @@ interface Share {
  * tenth of `CONCURRENT_REQUESTS_MAX` until they are authenticated, in the order of arrival.
  */
 export class Gate {
-  /** The number of requests that have started and not finished. */
   total = 0
   #admitted = 0
   readonly #strangers: Semaphore
@@ -172,7 +168,6 @@ export class Semaphore {
     return this.taken >= this.max
   }
 
-  /** Takes a place and returns the function that releases it. Throws `refusal` if no place becomes free in time. */
   async enter(): Promise<() => void> {
     if (this.isFull) await this.#wait()
     else this.taken++

@@ -110,7 +110,6 @@ interface ReadRoute<T extends ResourceTypes> {
   summary: string
   description: string
   query?: TProperties
-  /** Renders another view as JSON, if the query asks for one. */
   view?(request: FastifyRequest, state: T['State']): Promise<string | undefined>
 }
 

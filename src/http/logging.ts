@@ -52,7 +52,6 @@ function lineOf({ request, reply }: Exchange): Record<string, unknown> {
   }
 }
 
-/** The caller, or the digest of a token that was not accepted. */
 function callerOf({ caller, tokenHash }: FastifyRequest): Record<string, unknown> {
   if (caller) return { caller: caller.userId, token: caller.token.id }
   return { token_digest: tokenHash && tokenDigest(tokenHash) }

@@ -77,7 +77,6 @@ export class Metrics {
     new Gauge(info).set({ version }, 1)
   }
 
-  /** Adds a gauge whose value is read whenever metrics are requested. */
   #gauge(name: string, help: string, value: () => number | Promise<number>): void {
     const registers = [this.registry]
     const gauge: Gauge = new Gauge({ name, help, registers, collect: async () => gauge.set(await value()) })

@@ -29,7 +29,6 @@ type HeaderName = keyof typeof HEADERS
 
 export const HEADER_NAMES = Object.keys(HEADERS)
 
-/** The headers of every answer to an authenticated caller. */
 const OF_CALLERS = ['ratelimit', 'ratelimit-policy', 'token-expires-at'] as const
 
 /** Headers in the form that @fastify/swagger expects. It copies the schema's description. */
@@ -43,9 +42,7 @@ function headersOf(names: readonly HeaderName[]) {
 interface ErrorAnswer {
   /** The name of the schema. Generated clients distinguish refusals by it. */
   name: string
-  /** The description. Default: the name of the status. */
   meaning?: string
-  /** The members other than code, sentence and request id. */
   members?: TProperties
   headers?: readonly HeaderName[]
 }
@@ -54,7 +51,6 @@ const OUTCOME = Type.Optional(
   Type.String({ description: 'The outcome of the change.', enum: ['not_applied', 'unknown', 'applied'] }),
 )
 
-/** The error answers by status, except 422. */
 const ERRORS = {
   400: { name: 'BadRequestError' },
   401: { name: 'UnauthorizedError', headers: ['www-authenticate', ...OF_CALLERS] },
@@ -147,7 +143,6 @@ export const ERROR_ANSWERS: readonly TObject[] = Object.entries<ErrorAnswer>(ERR
   return Type.Object({ ...shared, ...answer.members }, { $id: answer.name })
 })
 
-/** The refusals that every operation can return. */
 const ANY_OPERATION: readonly ErrorStatus[] = [400, 401, 403, 408, 429, 431, 500, 503]
 
 /** An answer of one operation. `body` is undefined if it has no body. */

@@ -110,7 +110,6 @@ export function prefersStrict(header: string | string[] | undefined): boolean {
 
 const PREFER_LENGTH_MAX = 1_000
 
-/** True if the first occurrence of a preference has this value. */
 function prefers(header: string, name: string, value: string): boolean {
   const unquoted = header
     .slice(0, PREFER_LENGTH_MAX)

@@ -10,7 +10,6 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** The operation id of the route, the URL pattern of a page, or `none` for an unknown path. */
     readonly operation: string
-    /** The access policy of the route; undefined for an unknown path. */
     readonly policy: FastifyContextConfig['policy']
   }
 }

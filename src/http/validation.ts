@@ -134,7 +134,6 @@ export function registerBodyParser(app: FastifyInstance): void {
   })
 }
 
-/** Checks the headers before the body is read. Returns an error if the body must be refused. */
 function refusalBefore(request: FastifyRequest): Error | undefined {
   const { headers, routeOptions } = request
   const { 'content-type': type, 'content-encoding': coding, 'content-length': length } = headers

@@ -70,10 +70,8 @@ export interface WriteRequest<Body extends TObject = TObject> extends Unparsed {
   headers: Partial<Static<typeof UpdateHeaders>>
 }
 
-/** The part of the engine's request that all writes have in common. */
 type Common = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'>
 
-/** The parts that a kind of write adds. */
 type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Common | 'kind' | 'id' | 'fields' | 'key'> & {
   fields?: object
   /** The values that two requests with the same key must share. Header values are hashed with the ring's key `secretKeyId`. */
@@ -85,7 +83,6 @@ type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Common | 'kind' | '
 export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
   resource: VersionedResource<T>
   method: HTTPMethods
-  /** The path. The resource's parameter is `persona_id` or `tool_id`. */
   url: string
   policy: RoutePolicy
   operationId: string
@@ -165,7 +162,6 @@ async function handle<T extends ResourceTypes, Body extends TObject>(
   return snapshot
 }
 
-/** The fields of a restoration or deletion, and the values that identify it. */
 function ofAct({ body }: WriteRequest, kind: ResourceKind, act: Act, id: number) {
   if (act === 'deletion') return { fields: { deleted: true }, about: () => [kind, id, 'delete'] }
   const { version } = body as Static<typeof RestoreRequest>

@@ -104,7 +104,6 @@ export function faultsInWords(faults: readonly Pick<Fault, 'loc' | 'msg'>[], arg
   return `Refused, and nothing was changed. Correct this and call again:${lines.join('')}`
 }
 
-/** Makes an MCP tool that checks its arguments against a schema. */
 function operation<Input extends TObject>(
   name: string,
   policy: RoutePolicy,
@@ -136,7 +135,6 @@ function shownSchema(schema: object): Tool['inputSchema'] {
   })
 }
 
-/** Makes a tool that performs one read. `show` converts the answer to a result. */
 function reading<Input extends TObject>(
   name: string,
   policy: Omit<RoutePolicy, 'permission'>,
@@ -176,14 +174,12 @@ function shown(kind: Kind): Operation {
   })
 }
 
-/** An agent without the definitions of its tools; a tool is unchanged. */
 function brief(text: string): Body {
   const { tools, ...others } = JSON.parse(text) as Body // an answer of this service
   if (!Array.isArray(tools)) return others
   return { ...others, tools: tools.map(({ definition: _, custom_headers: __, ...tool }: Body) => tool) }
 }
 
-/** The ways to update a record: try it, store it, or propose it to someone who may store it. */
 const UPDATES = {
   plan: [
     {},

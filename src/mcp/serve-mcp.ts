@@ -99,7 +99,6 @@ function idOf(body: unknown): string | number | null {
   }
 }
 
-/** A refusal of this service in the form of the protocol. `data` is the body of the HTTP answer. */
 function inProtocol(id: string | number | null, status: number, body: Body): string {
   const { detail } = body
   const error = Array.isArray(detail) // in a 422
@@ -132,7 +131,6 @@ export function isInner(raw: IncomingMessage): boolean {
   return inner.has(raw)
 }
 
-/** Headers copied to the inner request. */
 const KEPT = ['authorization', 'x-onyx-authorization', 'traceparent'] as const
 
 /** Sends requests of the same caller to the application without a socket. All hooks and checks of their routes run. */

@@ -132,7 +132,6 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
   )
 }
 
-/** A tool in the answer. `functions` is null for built-in tools and tools of MCP servers. */
 interface CallableTool extends Record<string, unknown> {
   id: number
   functions: { name: string }[] | null
@@ -151,7 +150,6 @@ async function callableTools(options: ToolOptions, request: FastifyRequest, tool
   return withUniqueNames(callable)
 }
 
-/** Throws `SnapshotTooLarge` if tools of this size exceed the limit of one answer. */
 function requireRoom(bytes: number, { snapshotBytesMax }: ToolOptions): void {
   if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
 }
@@ -173,7 +171,6 @@ async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: 
   return made
 }
 
-/** The maximum length of a function name that every provider accepts. */
 const NAME_CHARACTERS = 64
 
 /**
@@ -199,7 +196,6 @@ export function withUniqueNames(tools: readonly CallableTool[]): CallableTool[] 
   })
 }
 
-/** Decrypts the headers of a tool. Throws `Unavailable` if a value cannot be decrypted. */
 function headersOf(ring: KeyRing, { id: toolId, sealed }: RuntimeTool): Header[] {
   return sealed.map(({ name, key_id: keyId, nonce, ciphertext }) => {
     const bytes = { nonce: Buffer.from(nonce, 'hex'), ciphertext: Buffer.from(ciphertext, 'hex') }

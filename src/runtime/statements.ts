@@ -22,7 +22,6 @@ export interface RuntimeTool extends ShownTool {
 
 export interface RuntimeState {
   agent: Omit<PersonaState, 'related' | 'recent' | 'owner'>
-  /** The size of all header values. */
   secret_bytes: number
   /** Null if `secret_bytes` exceeds `SECRET_BYTES_MAX`. */
   tools: RuntimeTool[] | null

@@ -21,7 +21,6 @@ import { newerMembers, withMembers } from './forms.js'
 
 const RECORDS_MAX = 1_000
 
-/** Filters of a list: only records that the caller may edit, only custom tools. */
 type Asked = Partial<Record<'editable' | 'custom', boolean>>
 
 const AdminQuery = Type.Object({ get_editable: queryFlag('true'), include_deleted: queryFlag('ignored') })
@@ -114,7 +113,6 @@ function hashOf(tool: ShownTool): string | null {
   return tool.definition_hash
 }
 
-/** The ids of the found records. Throws `InvalidRequest` if their number or size exceeds one answer. */
 function idsOf(kind: 'persona' | 'tool', found: readonly { id: number; bytes: number }[], bytesMax: number) {
   const bytes = found.reduce((sum, one) => sum + one.bytes, 0)
   const isLong = found.length > RECORDS_MAX

@@ -18,7 +18,6 @@ export interface Change {
 export interface AuditEntry
   extends Actor,
     Pick<AuditTable, 'resource_kind' | 'resource_id' | 'version_after' | 'fields'> {
-  /** The changes as JSON text. */
   difference: string
   taken_from: string | null
   /** The hash of the replaced definition in hex. A definition stays stored while an audit row refers to it. */

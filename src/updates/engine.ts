@@ -235,7 +235,6 @@ export async function decide<T extends ResourceTypes>(
   return await requirePrecondition(db, request, state, decision)
 }
 
-/** The answer to a request whose decision has not been stored. */
 async function answerOf<T extends ResourceTypes>(
   db: Kysely<Tables>,
   { resource, request }: Asked<T>,

@@ -15,7 +15,6 @@ export const LIST_ITEMS_MAX = 1_000
 export interface AnyColumnField {
   readonly column: SqlType
   readonly nullable: boolean
-  /** The value of a new resource if the request omits the field. */
   readonly blank: unknown
   /** Schema of the value in a request; `Optional` if it may be absent. If undefined, only the operator can change the field. */
   readonly request?: TSchema
@@ -37,7 +36,6 @@ export function nullableColumn<const Type extends SqlType, Rest>(column: Type, r
   return { column, nullable: true as const, blank: null, ...rest }
 }
 
-/** An `AnyColumnField` whose blank and stored values have the type `Value` of the table's column. */
 interface ColumnField<Value> extends AnyColumnField {
   readonly nullable: null extends Value ? true : false
   readonly blank: Value

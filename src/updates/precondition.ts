@@ -76,10 +76,8 @@ export function overwrittenBy(
   return recent.filter(({ field }) => changed.has(field))
 }
 
-/** If there are more changes than this, they are reported as unknown. */
 const CHANGES_READ_MAX = 1000
 
-/** Reads the last change of each field since a version; null if the changes are unknown or were pruned. */
 async function changesSince(
   db: Kysely<Tables>,
   kind: ResourceKind,

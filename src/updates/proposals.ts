@@ -2,7 +2,6 @@ import { type Expression, type Kysely, type SqlBool, sql } from 'kysely'
 import type { ProposalState, Tables } from '../db/tables.js'
 import type { AuditEntry } from './audit.js'
 
-/** Longer values are removed when their proposal ends. */
 const KEPT_BYTES_MAX = 4 * 1024
 
 /**

@@ -5,7 +5,6 @@ import { limitStatements } from '../db/transaction.js'
 
 type Retention = Config['history']
 
-/** The size limit of the old contents of one agent or tool. */
 const BYTES_MAX = 64 * 2 ** 20
 const ROWS_AT_ONCE = 1_000
 /** Longer than for requests, because no client waits for a step. */
@@ -106,7 +105,6 @@ const UNUSED_DEFINITIONS = sql`
       and not exists (select from proposal p where p.definition_hash = d.hash)
     limit ${sql.lit(ROWS_AT_ONCE)} for update skip locked) returning true`
 
-/** Repeats a step of at most `ROWS_AT_ONCE` rows until no rows are left. Returns the number of rows changed. */
 async function steps(db: Kysely<Tables>, query: RawBuilder<unknown>): Promise<number> {
   let rows = 0
   for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE; rows += count) count = (await step(db, query)).length

@@ -34,13 +34,11 @@ export interface Decision {
   after: VersionedState
   /** The hash of the tool's definition that is replaced or removed. The audit row keeps the definition stored. */
   replaced?: string | null
-  /** The command for the audit row. It replaces the actor's command. */
   command?: string
 }
 
 export interface OperationOptions {
   database: Database
-  /** The size limit for all definitions in one answer. */
   snapshotBytesMax: number
   requireIfMatch: boolean
   /** The resources that only administrators can change without a proposal. */
@@ -62,7 +60,6 @@ export interface UpdateRequest extends ReadRequest {
   /** Authenticates the caller again and reads the lookup's resource. Throws a refusal. */
   readNow(executor: Executor, lookup: Lookup): Promise<CallerNow>
   actor: Actor
-  /** The requested values. A request without fields is a read. */
   fields: object
   precondition: Precondition
   ifNoneMatch: Precondition
@@ -75,9 +72,7 @@ export interface UpdateRequest extends ReadRequest {
   proposes?: boolean
   /** True if unknown fields, and fields that would not be restored, are refused. */
   strict: boolean
-  /** True if the answer needs no snapshot. */
   minimal: boolean
-  /** Null if the request has no `Idempotency-Key`. */
   key: RequestKey | null
 }
 
@@ -94,7 +89,6 @@ export interface ResourceTypes {
 /** How one kind of resource is read, decided, stored and shown. */
 export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
-  /** The noun for this request in messages. */
   readonly act: 'update' | 'creation' | 'deletion' | 'restoration'
   /** How the caller finds out the outcome of a lost commit. Default: `waysToRepeat`. */
   readonly remedy?: string
@@ -169,7 +163,6 @@ export interface ChangedRow {
 export type PastValues = Readonly<Record<string, unknown>>
 
 export interface Stored<T extends ResourceTypes> {
-  /** Null if the request needs none. */
   snapshot: string | null
   id: number
   version: number

@@ -143,7 +143,6 @@ export async function insertBlank(
   return inserted.numInsertedOrUpdatedRows === 1n
 }
 
-/** The end of an id's audit chain, and the anchor of its remaining rows. A new id has an empty chain. */
 async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: number) {
   const rows = trx.selectFrom('audit').where('resource_kind', '=', kind).where('resource_id', '=', id).limit(1)
   const last = await rows.select(['version_after', 'hash']).orderBy('version_after', 'desc').executeTakeFirst()

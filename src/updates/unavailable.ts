@@ -61,7 +61,6 @@ export const unknownOutcome = (stored: string, remedy: string) => (cause: unknow
 
 export const SAME_KEY = 'Repeat it with the same Idempotency-Key: it is applied once.'
 
-/** The query that returns a row if exactly this audit row was stored. Request ids are unique. */
 function auditRow({ resource_kind: kind, resource_id, version_after, request_id }: AuditEntry) {
   const rows = queries().selectFrom('audit').select('version_after').where('resource_kind', '=', kind)
   const ofResource = rows.where('resource_id', '=', resource_id).where('version_after', '=', version_after)

@@ -47,7 +47,11 @@ export async function observedService(
   const statements: string[] = []
   database.pool.on('connect', client => {
     const query = client.query.bind(client)
-    Object.assign(client, { query: (sent: { text: string }) => [statements.push(sent.text), query(sent)][1] })
+    const kept = (...sent: [{ text?: string }]) => {
+      statements.push(sent[0].text ?? String(sent[0]))
+      return Reflect.apply(query, client, sent)
+    }
+    Object.assign(client, { query: kept })
   })
   const known = { DATABASE_URL: url, ...settings }
   const started = await startedService(t, database, { ...options, settings: known, metrics, logger })

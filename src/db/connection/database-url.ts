@@ -2,11 +2,9 @@ import type { ClientConfig } from 'pg'
 import { parse, toClientConfig } from 'pg-connection-string'
 
 export interface DatabaseAddress {
-  /** Host, login and encryption, including the password. */
   config: ClientConfig
   /** For logs, without password and certificate files. */
   description: string
-  /** True if a read-only server is refused. */
   writesOnly: boolean
   /** Limits both opening a connection and waiting for a free one. */
   connectTimeoutMs: number

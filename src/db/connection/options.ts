@@ -11,7 +11,6 @@ export interface DatabaseOptions {
    * settings in the same round trip.
    */
   preparedStatements: boolean
-  /** Called when an idle connection is lost. */
   onError?: (error: Error) => void
   /** Called with the server's name and version when a new connection reaches another server than before. Must not throw. */
   onServer?: (server: string) => void

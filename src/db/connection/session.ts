@@ -79,7 +79,6 @@ export class Session implements DatabaseConnection {
     })
   }
 
-  /** Returns the connection to the pool, which closes it if it is lost or stale. */
   release(): void {
     this.#timeoutMs = this.#options.statementTimeoutMs
     this.#client.release(this.#isStale || this.#loss !== undefined)

@@ -33,7 +33,6 @@ type Report = (line: string, level?: 'warn') => void
 export interface EmbeddedOptions {
   /** The cluster is in the subfolder `postgresql`, which is created if missing. */
   dataDir: string
-  /** Settings of the server (`postgres -c name=value`). */
   settings?: Record<string, string>
   /** The folder with `postgres` and `initdb` of another PostgreSQL, version 15 or later (`PG_BIN_DIR`). */
   binDir?: string
@@ -45,7 +44,6 @@ export interface EmbeddedOptions {
 export interface Embedded {
   /** `postgres:///postgres?user=postgres&host=<folder of the socket>&port=5432`. There is no password. */
   url: string
-  /** The version of the server, for example `18.4`. */
   version: string
   /** Stops the server. Close all pools first. */
   stop(): Promise<void>
@@ -176,7 +174,6 @@ async function startAlone(home: Home, command: string[], log: Report): Promise<C
   }
 }
 
-/** Starts the server on existing data and waits until it is ready. Throws `EmbeddedUnavailable`. */
 async function spawnServer(home: Home, command: string[]): Promise<ChildProcess> {
   const deadline = Date.now() + START_LIMIT_MS
   const log = join(home.path, 'log')
@@ -245,7 +242,6 @@ function removeStalePidFile(home: Home): void {
   rmSync(join(home.path, `${SOCKET}.lock`), { force: true })
 }
 
-/** Reads the process id and the state (`starting`, `ready`, `stopping`) from `postmaster.pid`. */
 function readPidFile(home: Home): { pid: number | undefined; state: string | undefined } {
   const lines = readText(join(home.path, 'data', 'postmaster.pid')).split('\n')
   return { pid: Number(lines[0]) || undefined, state: lines[7]?.trim() }

@@ -173,7 +173,6 @@ function digest(text: string): string {
 
 /** The programs of a PostgreSQL that the server's account can execute. */
 export interface Binaries {
-  /** The folder of `postgres` and `initdb`. */
   dir: string
   /** The version as the server reports it: `18.4`, `15.13 (Debian 15.13-0+deb12u1)`. */
   version: string
@@ -205,7 +204,6 @@ function installedNative(): string {
   }
 }
 
-/** The binaries of a folder. Throws `EmbeddedUnavailable` if the account cannot run them. */
 function binariesIn(account: Account, dir: string): Binaries {
   const program = join(dir, 'postgres')
   const { stdout, fault } = runAs(account, program, ['--version'])
