@@ -62,6 +62,7 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
     await sql`
       alter table ${sql.table(table)} drop column audit_head, drop column audit_count, drop column audit_anchor,
         drop column audit_anchor_version, drop column audit_anchor_at,
+        add column recent_changes jsonb not null default '[]',
         add column audit_head bytea not null default decode(repeat('00', 32), 'hex'),
         add column audit_anchor bytea not null default decode(repeat('00', 32), 'hex')`.execute(db)
   }
@@ -187,12 +188,13 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       t.scopes, t.persona_ids, t.tool_ids, t.requires_if_match, granted.permission, granted.managed_groups,
       row(granted.permission, granted.managed_groups, t.scopes, t.persona_ids, t.tool_ids, t.requires_if_match)::text as grants
     from token t
-    join user_account u on u.id = t.user_id
+    cross join lateral (select * from user_account where id = t.user_id offset 0) u
     cross join lateral (
       select coalesce(max(1 + (g.permissions && '{manage:actions,admin}')::integer + (g.permissions @> '{admin}')::integer), 1)
           as permission,
         coalesce(array_agg(m.user_group_id order by m.user_group_id) filter (where m.is_manager), '{}') as managed
-      from user_group_member m join user_group g on g.id = m.user_group_id
+      from user_group_member m
+      cross join lateral (select permissions from user_group where id = m.user_group_id offset 0) g
       where m.user_id = u.id
     ) held
     cross join lateral (
@@ -202,7 +204,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
     ) ranked
     cross join lateral (
       select least(greatest(own, held.permission), scope) as permission,
-        case when scope >= 2 then held.managed else '{}' end as managed_groups
+        case when scope >= 2 then held.managed else '{}' end as managed_groups offset 0
     ) granted`.execute(db)
   // Returns one row: the access of a user to an agent by ownership and shares.
   await sql`

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Expression, type Selectable, sql } from 'kysely'
 import { withRetries } from '../db/connection/retry.js'
@@ -74,11 +75,21 @@ export function registerAuthentication(app: FastifyInstance, database: Database)
     return found
   })
   requireDeclaredPolicies(app)
+  const asked = new Map<string, ReturnType<typeof authenticate>>()
   return async (request, reply) => {
     const lookup = lookupOf(request)
     const hash = tokenHashOf(request)
-    const reads = database.sharedReads(hash.toString('hex')) // requests with other tokens do not wait for this one
-    const { caller, prefetched, useIsStale } = await withRetries(() => authenticate(reads, hash, lookup))
+    const key = hash.toString('hex') // requests with other tokens do not wait for this one
+    const read = () => withRetries(() => authenticate(database.sharedReads(key), hash, lookup))
+    // Requests of one turn of the event loop share the caller, who is read after the last of them has arrived.
+    const shared = async () => {
+      await setImmediate()
+      asked.delete(key)
+      return await read()
+    }
+    const found = lookup?.id === undefined ? (asked.get(key) ?? shared()) : read()
+    if (lookup?.id === undefined) asked.set(key, found)
+    const { caller, prefetched, useIsStale } = await found
     Object.assign(request, { caller, prefetched })
     if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)
     if (useIsStale) recordUse(request, database, caller.token.id)

@@ -27,11 +27,20 @@ export interface UserAccountTable {
   created_at: CreatedAt
 }
 
+/** A change by a user (null: the operator) at a time in ms since 1970. `fields` are those that nobody has changed since. */
+export interface RecentChange {
+  by: string | null
+  at: number
+  fields: string[]
+}
+
 /** Columns that change whenever an update changes an agent or a tool. */
 export interface VersionedTable {
   created_at: CreatedAt
   version: Generated<number>
   field_versions: ColumnType<Record<string, number>, string | undefined, string>
+  /** The last change and those of the fifteen minutes before it. */
+  recent_changes: ColumnType<RecentChange[], string | undefined, string>
   /** The hash of the last audit row; zeros if there is none. */
   audit_head: Generated<Buffer>
   /** The hash of the last pruned audit row; zeros if there is none. */

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream'
 import type { FastifyReply } from 'fastify'
 import type { Loc } from '../errors.js'
-import type { RecentChange } from '../updates/resource.js'
+import type { Overwritten } from '../updates/resource.js'
 import type { Precondition } from '../updates/tag.js'
 import { NO_PRECONDITION } from './parameters.js'
 
@@ -57,8 +57,8 @@ export function notRestoredWarning(name: string): string {
   return `field ${name} was not restored`
 }
 
-export function overwriteWarning(recent: RecentChange): string {
-  return `field ${recent.field} replaces a change by ${recent.by} ${recent.age_s} seconds ago`
+export function overwriteWarning({ field, by, ageS }: Overwritten): string {
+  return `field ${field} replaces a change by ${by} ${ageS} seconds ago`
 }
 
 function shortened(name: string): string {

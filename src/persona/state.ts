@@ -44,7 +44,7 @@ export function personaFields(viewer: Viewer): Record<string, Expression<unknown
 /** SQL: the agent `p` as a `PersonaState`, as the viewer sees it. */
 export function personaState(viewer: Viewer): AliasableExpression<PersonaState> {
   const owner = persona.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 'p.owner_id')
-  return versionedState<PersonaState>('persona', 'p', viewer.user, {
+  return versionedState<PersonaState>('p', {
     ...personaFields(viewer),
     owner: jsonObjectFrom(owner),
     related: jsonBuildObject({

@@ -3,31 +3,24 @@ import { sql } from 'kysely'
 import { jsonArrayFrom, jsonBuildObject } from 'kysely/helpers/postgres'
 import { type PersonaAccess, personaAccess, seesTool, type Viewer } from '../auth/access.js'
 import { isAdmin } from '../auth/caller.js'
-import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerWithValues } from '../auth/viewer.js'
+import { grantsStand, type ViewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { anyOf, arrayOf, named, on, queries, val } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
 import type { ShareLevel, Tables } from '../db/tables.js'
 import { shownTools } from '../tool/snapshot.js'
-import { AUDIT_TYPES, type AuditEntry, insertAudit } from '../updates/audit.js'
+import { insertAudit } from '../updates/audit.js'
 import { pagesOf, type ReadPage } from '../updates/list.js'
-import { changedColumns, nextVersion } from '../updates/statements.js'
+import { changedColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
 import { COLUMNS, type Id, linkOf, RELATIONS, type Relation, type StoredLink } from './fields.js'
 import { type Attached, NO_REFERENCES, type References } from './rules.js'
 import { PersonaSummary } from './schema.js'
 import { RECORDS } from './state.js'
 
-type WriteParameters = ViewerParameters &
-  AuditEntry & { id: number; version: number; access: PersonaAccess; changed_columns: string; field_versions: string }
-
 /** Stores an agent's columns and its audit row, unless the row is locked or its version or the rights have changed. */
-export const writePersona = statement<WriteParameters, { version: number }>(
+export const writePersona = statement<WriteParameters & { access: PersonaAccess }, { version: number }>(
   'persona_write',
-  {
-    ...VIEWER_TYPES,
-    ...AUDIT_TYPES,
-    ...{ id: 'integer', version: 'integer', access: 'text', changed_columns: 'jsonb', field_versions: 'jsonb' },
-  },
+  { ...WRITE_TYPES, access: 'text' },
   param =>
     queries()
       .with(

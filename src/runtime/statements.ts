@@ -21,7 +21,7 @@ export interface RuntimeTool extends ShownTool {
 }
 
 export interface RuntimeState {
-  agent: Omit<PersonaState, 'related' | 'recent' | 'owner'>
+  agent: Omit<PersonaState, 'related' | 'recent_changes' | 'owner'>
   secret_bytes: number
   /** Null if `secret_bytes` exceeds `SECRET_BYTES_MAX`. */
   tools: RuntimeTool[] | null

@@ -46,13 +46,15 @@ export const toolResource: VersionedResource<ToolTypes> = {
   write: async (executor, state, decision, viewer, entry) => {
     const { after, definition, headers, changes } = decision
     if (definition !== null && (executor.isTransaction || !factsOf(definition.hash).isStored)) {
-      await storeDefinition.run(executor, { ...definition, bytes: Buffer.byteLength(definition.text) })
-      noteFacts(definition.hash, { isStored: !executor.isTransaction }) // a transaction can still be rolled back
+      const alone = !executor.isTransaction
+      await storeDefinition.run(executor, { ...definition, bytes: Buffer.byteLength(definition.text), alone })
+      noteFacts(definition.hash, { isStored: alone }) // a transaction can still be rolled back
     }
     const wanted = writeParameters(COLUMNS, state, changes, viewer, entry)
     const { definition_hash, oauth_config_id } = after
     const own = { definition_hash, oauth_config_id, is_new: definition !== null, ...wanted }
-    const row = await writeTool.first(executor, own).catch(error => {
+    const managesAll = viewer.user === null || state.managed_as === 'all'
+    const row = await writeTool[managesAll ? 'ofAll' : 'ofOthers'].first(executor, own).catch(error => {
       if (definition !== null) noteFacts(definition.hash, { isStored: false })
       throw error
     })

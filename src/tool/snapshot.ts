@@ -60,7 +60,7 @@ const CONTENT = {
 
 /** SQL: the tool `t` as the JSON of a `ToolState`, as the viewer sees it. */
 export function toolState(viewer: Viewer): AliasableExpression<ToolState> {
-  return versionedState<ToolState>('tool', 't', viewer.user, {
+  return versionedState<ToolState>('t', {
     ...CONTENT,
     headers: HEADERS,
     managed_as: managedAs(viewer),

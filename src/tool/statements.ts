@@ -1,4 +1,4 @@
-import type { Kysely, Transaction } from 'kysely'
+import { type Expression, type Kysely, type SqlBool, sql, type Transaction } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { managedAs } from '../auth/access.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
@@ -7,7 +7,7 @@ import { type Param, type SqlTypes, statement } from '../db/statements/statement
 import type { Tables } from '../db/tables.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
 import { pagesOf, type ReadPage } from '../updates/list.js'
-import { changedColumns, nextVersion } from '../updates/statements.js'
+import { changedColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
 import { COLUMNS } from './fields.js'
 import { type NamedTool, toolsBeside } from './function-names.js'
 import type { CheckedDefinition, PlannedHeader } from './rules.js'
@@ -27,57 +27,55 @@ export async function readLinkable(db: Kysely<Tables>, id: number, viewer: Viewe
   return await linkable.$if(locks, query => query.forKeyShare()).executeTakeFirst()
 }
 
-type WriteParameters = ViewerParameters &
-  AuditEntry & {
-    id: number
-    version: number
-    changed_columns: string
-    definition_hash: string | null
-    oauth_config_id: number | null
-    field_versions: string
-    is_new: boolean
-  }
-
-const WRITE_TYPES: SqlTypes<WriteParameters> = {
-  ...VIEWER_TYPES,
-  ...AUDIT_TYPES,
-  id: 'integer',
-  version: 'integer',
-  changed_columns: 'jsonb',
-  definition_hash: 'text',
-  oauth_config_id: 'integer',
-  field_versions: 'jsonb',
-  is_new: 'boolean',
+interface ToolParameters extends WriteParameters {
+  definition_hash: string | null
+  oauth_config_id: number | null
+  is_new: boolean
 }
 
-/** Stores a tool's columns and its audit row, unless the row is locked or its version or the rights have changed. */
-export const writeTool = statement<WriteParameters, { version: number; beside: NamedTool[] }>(
-  'tool_write',
-  WRITE_TYPES,
-  param => {
-    return queries()
-      .with(
-        cte => cte('locked').materialized(),
-        () => lockedTool(param),
-      )
-      .with('changed', db =>
-        db
-          .updateTable('tool as t')
-          .from('locked')
-          .set({
-            ...changedColumns('t', COLUMNS, param('changed_columns')),
-            definition_hash: bytesOf(param('definition_hash')),
-            ...nextVersion('t', param),
-          })
-          .whereRef('t.id', '=', 'locked.id')
-          .returning(['t.version', 't.audit_head as hash', 'locked.previous']),
-      )
-      .with('audited', () => insertAudit(param))
-      .selectFrom('changed')
-      .select(['version', jsonArrayFrom(toolsBeside(param).where(param('is_new'))).as('beside')])
-  },
-  true,
-)
+const TYPES: SqlTypes<ToolParameters> = {
+  ...WRITE_TYPES,
+  ...{ definition_hash: 'text', oauth_config_id: 'integer', is_new: 'boolean' },
+}
+
+/**
+ * Stores a tool's columns and its audit row, unless the row is locked or its version or the rights have changed. The statement for viewers who
+ * manage all tools does not look for the agents that have the tool.
+ */
+export const writeTool = {
+  ofAll: writeToolIf('tool_write_of_all', () => lit(true)),
+  ofOthers: writeToolIf('tool_write', param => tool(managedAs(viewerOf(param)), 'is not', null)),
+}
+
+function writeToolIf(name: string, isManaged: (param: Param<ToolParameters>) => Expression<SqlBool>) {
+  return statement<ToolParameters, { version: number; beside: NamedTool[] }>(
+    name,
+    TYPES,
+    param => {
+      return queries()
+        .with(
+          cte => cte('locked').materialized(),
+          () => lockedTool(param, isManaged(param)),
+        )
+        .with('changed', db =>
+          db
+            .updateTable('tool as t')
+            .from('locked')
+            .set({
+              ...changedColumns('t', COLUMNS, param('changed_columns')),
+              definition_hash: bytesOf(param('definition_hash')),
+              ...nextVersion('t', param),
+            })
+            .whereRef('t.id', '=', 'locked.id')
+            .returning(['t.version', 't.audit_head as hash', 'locked.previous']),
+        )
+        .with('audited', () => insertAudit(param))
+        .selectFrom('changed')
+        .select(['version', jsonArrayFrom(toolsBeside(param).where(param('is_new'))).as('beside')])
+    },
+    true,
+  )
+}
 
 /** Removes a tool with its headers and adds an audit row, unless its version or the rights have changed. */
 export const removeTool = statement<ViewerParameters & AuditEntry, { version: number }>(
@@ -111,7 +109,7 @@ export const removeTool = statement<ViewerParameters & AuditEntry, { version: nu
 )
 
 /** SQL: the tool `t`, locked without waiting, if nothing changed since the decision. */
-function lockedTool(param: Param<WriteParameters>) {
+function lockedTool(param: Param<ToolParameters>, isManaged: Expression<SqlBool>) {
   const viewer = viewerOf(param)
   const linked = on<{ t: 'tool' }>()
     .selectFrom('oauth_config as o')
@@ -126,7 +124,7 @@ function lockedTool(param: Param<WriteParameters>) {
     .where('t.id', '=', param('id'))
     .where('t.version', '=', param('version'))
     .where(grantsStand(param))
-    .where(or([tool(viewer.user, 'is', null), tool(managedAs(viewer), 'is not', null)]))
+    .where(isManaged)
     .where(or([tool(param('oauth_config_id'), 'is', null), exists(linked)]))
     .forNoKeyUpdate('t')
     .skipLocked()
@@ -134,11 +132,12 @@ function lockedTool(param: Param<WriteParameters>) {
 
 /**
  * Stores a definition if no row has its hash. It runs before the statement that writes the tool, because it may wait for a request that stores the
- * same definition, and a statement that has waited checks outdated rights. A definition that no tool refers to is pruned.
+ * same definition, and a statement that has waited checks outdated rights. A definition that no tool refers to is pruned. `alone`: outside of a
+ * transaction, where the commit need not wait for the disk, because that of the statement that refers to the definition does.
  */
-export const storeDefinition = statement<CheckedDefinition & { bytes: number }, never>(
+export const storeDefinition = statement<CheckedDefinition & { bytes: number; alone: boolean }, never>(
   'tool_definition_store',
-  { hash: 'text', text: 'text', bytes: 'integer', names: 'text[]' },
+  { hash: 'text', text: 'text', bytes: 'integer', names: 'text[]', alone: 'boolean' },
   param => {
     const content = tool.cast<string>(param('text'), 'json')
     const given = [
@@ -150,7 +149,13 @@ export const storeDefinition = statement<CheckedDefinition & { bytes: number }, 
     return queries()
       .insertInto('tool_definition')
       .columns(['hash', 'content', 'size_bytes', 'function_names'])
-      .expression(queries().selectNoFrom(given))
+      .expression(
+        queries()
+          .selectNoFrom(given)
+          .where(
+            sql<SqlBool>`case when ${param('alone')} then set_config('synchronous_commit', 'off', true) = 'off' else true end`,
+          ),
+      )
       .onConflict(conflict => conflict.column('hash').doNothing())
   },
 )

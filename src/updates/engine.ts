@@ -244,6 +244,6 @@ async function answerOf<T extends ResourceTypes>(
   // A caller with a stale tag always gets the snapshot. Otherwise they could next overwrite changes that they have not seen.
   const isMinimal = request.minimal && !(decision.changes.length === 0 && isStale(request, state))
   const snapshot = isMinimal ? null : await resource.render(db, decision.after, request.snapshotBytesMax)
-  const overwritten = overwrittenBy(request, state, decision.changes)
+  const overwritten = await overwrittenBy(db, request, state, decision.changes)
   return { snapshot, id: state.id, version: state.version, decision, overwritten }
 }

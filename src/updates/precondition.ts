@@ -1,11 +1,12 @@
 import type { Kysely } from 'kysely'
 import { isAdmin } from '../auth/caller.js'
-import type { ResourceKind, Tables } from '../db/tables.js'
+import { anyOf, val } from '../db/statements/queries.js'
+import type { RecentChange, ResourceKind, Tables } from '../db/tables.js'
 import { type FieldChange, PreconditionFailed, Refused } from '../errors.js'
 import { AUTHOR, type Change } from './audit.js'
 import type {
   Decision,
-  RecentChange,
+  Overwritten,
   ResourceTypes,
   UpdateRequest,
   VersionedResource,
@@ -65,15 +66,45 @@ export async function requirePrecondition<D extends Decision>(
   throw new PreconditionFailed('changed', tag, await changesSince(db, kind, state.id, since))
 }
 
-/** Recent changes by others that an update without a precondition overwrites. */
-export function overwrittenBy(
-  { precondition }: Asked,
-  { recent }: VersionedState,
-  changes: readonly Change[],
+/** How long a change is recent (DECISIONS section 8). */
+const RECENT_MS = 15 * 60_000
+
+const isRecent = ({ at }: RecentChange) => Date.now() - at < RECENT_MS
+
+/** The recent changes of a resource after this user has changed these fields. */
+export function recentChanges(
+  before: readonly RecentChange[],
+  changed: readonly string[],
+  user: string | null,
 ): RecentChange[] {
-  if (precondition.kind !== 'none' || recent.length === 0) return []
-  const changed = new Set(changes.map(change => change.field))
-  return recent.filter(({ field }) => changed.has(field))
+  const still = ({ fields }: RecentChange) => fields.filter(field => !changed.includes(field))
+  const kept = before.filter(isRecent).map(change => ({ ...change, fields: still(change) }))
+  return [...kept, { by: user, at: Date.now(), fields: [...changed] }].filter(({ fields }) => fields.length > 0)
+}
+
+/** Reads the recent changes by others that an update without a precondition overwrites. */
+export async function overwrittenBy(
+  db: Kysely<Tables>,
+  { precondition, caller }: UpdateRequest,
+  { recent_changes }: VersionedState,
+  changes: readonly Change[],
+): Promise<Overwritten[]> {
+  const changed = new Set(precondition.kind === 'none' ? changes.map(({ field }) => field) : [])
+  const lost = recent_changes
+    .filter(change => change.by !== caller.userId && isRecent(change))
+    .flatMap(({ fields, ...change }) => fields.filter(field => changed.has(field)).map(field => ({ field, ...change })))
+  const ids = lost.flatMap(({ by }) => by ?? [])
+  if (lost.length === 0) return []
+  const people = await db
+    .selectFrom('user_account')
+    .select(['id', 'email'])
+    .where('id', '=', anyOf(val(ids)))
+    .execute()
+  const emails = new Map(people.map(({ id, email }) => [id, email]))
+  return lost.map(({ field, by, at }) => {
+    const author = by === null ? 'agentctl' : (emails.get(by) ?? by)
+    return { field, by: author, ageS: Math.max(0, Math.floor((Date.now() - at) / 1000)) }
+  })
 }
 
 const CHANGES_READ_MAX = 1000

@@ -4,18 +4,18 @@ import type { Caller } from '../auth/caller.js'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { Executor, Statement } from '../db/statements/statement.js'
-import type { ResourceKind, Tables } from '../db/tables.js'
+import type { RecentChange, ResourceKind, Tables } from '../db/tables.js'
 import type { Actor, AuditEntry, Change } from './audit.js'
 import type { RequestKey } from './idempotency.js'
 import type { Precondition } from './tag.js'
 
 /* The interface between the engine and a kind of resource. */
 
-/** A change of a field in the last fifteen minutes by someone other than the caller. */
-export interface RecentChange {
+/** A change of a field by someone other than the caller, which an update replaces. `by` is an email, or `agentctl` for the operator. */
+export interface Overwritten {
   field: string
   by: string
-  age_s: number
+  ageS: number
 }
 
 /** An agent or a tool as read by one statement. */
@@ -24,7 +24,7 @@ export interface VersionedState {
   /** Empty only in a new row without a version. */
   name: string
   version: number
-  recent: RecentChange[]
+  recent_changes: RecentChange[]
 }
 
 /** The changes of an allowed request. Each kind of resource adds the data that its statements and warnings need. */
@@ -168,7 +168,7 @@ export interface Stored<T extends ResourceTypes> {
   version: number
   /** Null if the request repeats a stored one. */
   decision: T['Decision'] | null
-  overwritten: RecentChange[]
+  overwritten: Overwritten[]
   /** The address and tag of the proposal, if the update is only proposed. */
   proposal?: { location: string; tag: string }
 }

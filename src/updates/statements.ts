@@ -8,33 +8,31 @@ import {
   sql,
   type Transaction,
 } from 'kysely'
-import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
+import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { Viewer } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { columnsOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
-import { type Param, statement } from '../db/statements/statement.js'
+import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
 import type { PersonaTable, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
-import { type Actor, AUTHOR, type AuditEntry, type Change, nextHash } from './audit.js'
+import { type Actor, AUDIT_TYPES, type AuditEntry, type Change, nextHash } from './audit.js'
 import type { AnyColumnField, SqlType } from './field-table.js'
-import type { RecentChange, ResourceTypes, VersionedResource, VersionedState } from './resource.js'
+import { recentChanges } from './precondition.js'
+import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
-const { case: choose, cast, eb, fn } = on()
+const { case: choose, cast, eb } = on()
 
 interface Versioned extends VersionedTable {
   id: Generated<number>
 }
-type VersionedRow = ReturnType<typeof columnsOf<Versioned>>
 
-/** SQL: the row `alias` as `VersionedState` JSON, as the user sees it, with the given members added. */
+/** SQL: the row `alias` as `VersionedState` JSON, with the given members added. */
 export function versionedState<State extends VersionedState>(
-  kind: ResourceKind,
   alias: string,
-  user: Expression<string>,
   members: Record<string, Expression<unknown>>,
 ): AliasableExpression<State> {
   const row = columnsOf<Versioned>(alias)
-  const own = { id: row('id'), version: row('version'), recent: recentChanges(kind, row, user) }
+  const own = { id: row('id'), version: row('version'), recent_changes: row('recent_changes') }
   const columns = Object.entries<Expression<unknown>>({ ...own, ...members }).map(([name, value]) => named(value, name))
   return jsonObjectFrom(queries().selectNoFrom(columns)).$castTo<State>()
 }
@@ -57,12 +55,24 @@ export function columnValue(column: Expression<unknown>, type: SqlType): Express
   return type === 'timestamptz' ? instant(column as Expression<string>) : column // other columns keep their type
 }
 
+/** The parameters of every statement that writes an agent or a tool. The changes are JSON texts. */
+export type WriteParameters = ViewerParameters & AuditEntry & { id: number; version: number } & ChangeTexts
+type ChangeTexts = Record<'changed_columns' | 'field_versions' | 'recent_changes', string>
+
+export const WRITE_TYPES: SqlTypes<WriteParameters> = {
+  ...VIEWER_TYPES,
+  ...AUDIT_TYPES,
+  ...{ id: 'integer', version: 'integer' },
+  ...{ changed_columns: 'jsonb', field_versions: 'jsonb', recent_changes: 'jsonb' },
+}
+
 /** The columns that every write sets on the row `alias`, in addition to the content. */
-export function nextVersion(alias: string, param: Param<AuditEntry & { field_versions: string }>) {
+export function nextVersion(alias: string, param: Param<WriteParameters>) {
   const row = columnsOf<Versioned>(alias)
   return {
     version: eb(row('version'), '+', lit(1)),
     field_versions: eb(row('field_versions'), '||', param('field_versions') as Expression<never>).$castTo<string>(), // both sides are JSON
+    recent_changes: param('recent_changes'),
     audit_head: nextHash(param, row('audit_head')),
   }
 }
@@ -83,42 +93,23 @@ export function changedColumns<Column extends string>(
   return Object.fromEntries(values) // the table of fields has each column once
 }
 
-/** The parameters of `changedColumns` and `nextVersion` as JSON texts, and the parameters that all writes have. */
+/** The parameters that all writes have. */
 export function writeParameters(
   columns: readonly (readonly [string, AnyColumnField])[],
-  { id, name, version }: VersionedState,
+  { id, name, version, recent_changes }: VersionedState,
   changes: readonly Change[],
   viewer: ViewerParameters,
   entry: AuditEntry,
-) {
+): WriteParameters {
   const ofColumns = changes.filter(({ field }) => columns.some(([column]) => column === field))
   const changed_columns = JSON.stringify(Object.fromEntries(ofColumns.map(({ field, to }) => [field, to])))
-  const versions = name === '' ? [] : changes.map(({ field }) => [field, version + 1]) // a creation sets none
-  const field_versions = JSON.stringify(Object.fromEntries(versions))
-  return { id, version, changed_columns, field_versions, ...viewer, ...entry }
-}
-
-/**
- * SQL: the fields that someone other than the user has changed in the last fifteen minutes, as JSON. `offset 0` makes the planner look up each
- * change by its version. Without it, the planner reads the whole history of the resource.
- */
-function recentChanges(kind: ResourceKind, row: VersionedRow, user: Expression<string>): Expression<RecentChange[]> {
-  const version = cast<number>(on<{ last_change: { value: string } }>().ref('last_change.value'), 'integer')
-  const change = queries()
-    .selectFrom('audit as a')
-    .select(['a.actor_id', 'a.at'])
-    .where('a.resource_kind', '=', lit(kind))
-    .where('a.resource_id', '=', row('id'))
-    .where('a.version_after', '=', version)
-    .where('a.at', '>', sql<string>`clock_timestamp() - interval '15 minutes'`) // DECISIONS section 8
-    .where('a.actor_id', 'is distinct from', user)
-    .offset(lit(0))
-  const recent = queries()
-    .selectFrom(fn<{ key: string; value: string }>('jsonb_each_text', [row('field_versions')]).as('last_change'))
-    .crossJoinLateral(change.as('a'))
-    .select(['last_change.key as field', AUTHOR.as('by')])
-    .select(sql<number>`floor(extract(epoch from greatest(clock_timestamp() - a.at, '0')))`.as('age_s'))
-  return jsonArrayFrom(recent)
+  const edited = name === '' ? [] : changes.map(({ field }) => field) // a creation edits no field
+  const texts = {
+    changed_columns,
+    field_versions: JSON.stringify(Object.fromEntries(edited.map(field => [field, version + 1]))),
+    recent_changes: JSON.stringify(recentChanges(recent_changes, edited, entry.actor_id)),
+  }
+  return { id, version, ...texts, ...viewer, ...entry }
 }
 
 /** Takes the next id from the sequence. The id stays used even if the transaction fails. */
