@@ -41,11 +41,8 @@ async function main(): Promise<void> {
   const metrics = new Metrics()
   const opened = await openConfiguredDatabase(
     config,
-    {
-      onError: error => log.warn({ err: error }, 'an idle connection to the database was lost'),
-      onServer: server => log.info({ server }, 'connected to the database'),
-    },
     (line, level) => log[level ?? 'info'](line),
+    error => log.warn({ err: error }, 'an idle connection to the database was lost'),
   )
   const { database, isEmbedded: migrates } = opened
   const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log })

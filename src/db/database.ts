@@ -6,7 +6,6 @@ import { type DatabaseOptions, startupOptions } from './connection/options.js'
 import { readServer } from './connection/read-server.js'
 import { withRetries } from './connection/retry.js'
 import { Session } from './connection/session.js'
-import { VALUES } from './connection/type-parsers.js'
 import { kyselyOn } from './statements/queries.js'
 import type { Executor } from './statements/statement.js'
 import type { Tables } from './tables.js'
@@ -90,9 +89,7 @@ export class Database {
 
   async #begin(client: pg.PoolClient): Promise<void> {
     this.#sessions.set(client, new Session(client, this.#options))
-    const server = await readServer(client, this.#options)
-    if (server !== this.server) this.#options.onServer?.(server)
-    this.server = server
+    this.server = await readServer(client, this.#options)
   }
 
   async #readShared<R>(key: string, query: CompiledQuery<R>): Promise<QueryResult<R>> {
@@ -174,3 +171,15 @@ const KEEP_ALIVE_IDLE_MS = 10_000
 const SETTLE_WITHIN_MS = 2_500
 
 const CONNECTION_AGE_MAX_MS = 300_000
+
+/**
+ * Converts `int8` to a number and `timestamptz` to ISO 8601 in UTC with microseconds (`2024-01-02T03:04:05.123456Z`). `infinity`, years BC and
+ * all other types are converted as pg does.
+ */
+const VALUES = new pg.TypeOverrides()
+VALUES.setTypeParser(pg.types.builtins.INT8, Number)
+VALUES.setTypeParser(pg.types.builtins.TIMESTAMPTZ, text =>
+  text.replace(/^(\S+) ([\d:]+)(?:\.(\d+))?\+00$/, (_, date, time, fraction = '') => {
+    return `${date}T${time}.${fraction.padEnd(6, '0')}Z`
+  }),
+)

@@ -3,7 +3,7 @@ import { rootOf } from './connection/database-error.js'
 import { parseDatabaseUrl } from './connection/database-url.js'
 import type { DatabaseOptions } from './connection/options.js'
 import { Database } from './database.js'
-import { startEmbedded } from './embedded/embedded.js'
+import { type Report, startEmbedded } from './embedded/embedded.js'
 import { existingHome, urlOf } from './embedded/home.js'
 
 /** The database that the configuration names, opened. `close` also stops the embedded server if this process runs it. */
@@ -25,8 +25,6 @@ interface Settings {
   }
 }
 
-export type ConnectionHooks = Pick<DatabaseOptions, 'onError' | 'onServer'>
-
 /**
  * Opens the database at `DATABASE_URL`, or runs the embedded one in `DATA_DIR`. It does not connect yet, so an unreachable server is not an
  * error here. A `command` uses the embedded server of a running service. Throws `EmbeddedUnavailable` if the embedded server cannot run, and
@@ -34,13 +32,13 @@ export type ConnectionHooks = Pick<DatabaseOptions, 'onError' | 'onServer'>
  */
 export async function openConfiguredDatabase(
   settings: Settings,
-  hooks: ConnectionHooks,
-  log: (line: string, level?: 'warn') => void,
+  log: Report,
+  onError?: (error: Error) => void,
   user: 'service' | 'command' = 'service',
 ): Promise<OpenedDatabase> {
   const { url, dataDir, binDir } = settings.database
   const opened = (url: string, description?: string, stop = async () => {}): OpenedDatabase => {
-    const database = openUrl(url, settings, hooks)
+    const database = openUrl(url, settings, onError)
     const isEmbedded = user === 'service' && description !== undefined
     const close = () => database.close().then(stop)
     return { database, isEmbedded, description: description ?? database.description, close }
@@ -85,8 +83,8 @@ export function isRefusedByServer(error: unknown): boolean {
 }
 
 /** Opens one database by URL with the configured limits. Throws if the URL is invalid. */
-export function openUrl(url: string, { database }: Settings, hooks: ConnectionHooks = {}): Database {
+export function openUrl(url: string, { database }: Settings, onError?: (error: Error) => void): Database {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new Error(`DATABASE_URL: ${parsed.faults.join('; ')}`)
-  return new Database({ ...database, ...hooks, address: parsed.address })
+  return new Database({ ...database, ...(onError && { onError }), address: parsed.address })
 }

@@ -226,9 +226,6 @@ export interface CallerView {
 
 type DocumentSetLink<Ends> = { document_set_id: number } & Ends
 type PersonaLink<Ends> = { persona_id: number } & Ends
-interface Level {
-  level: Generated<ShareLevel>
-}
 
 export interface Tables {
   user_account: UserAccountTable
@@ -263,8 +260,8 @@ export interface Tables {
   persona_document_set: PersonaLink<{ document_set_id: number }>
   persona_label: PersonaLink<{ label_id: number }>
   persona_user_file: PersonaLink<{ user_file_id: string }>
-  persona_user: PersonaLink<{ user_id: string } & Level>
-  persona_group: PersonaLink<{ user_group_id: number } & Level>
+  persona_user: PersonaLink<{ user_id: string; level: Generated<ShareLevel> }>
+  persona_group: PersonaLink<{ user_group_id: number; level: Generated<ShareLevel> }>
   token: TokenTable
   caller: CallerView
   audit: AuditTable

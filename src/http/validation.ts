@@ -138,7 +138,7 @@ function refusalBefore(request: FastifyRequest): Error | undefined {
   const { headers, routeOptions } = request
   const { 'content-type': type, 'content-encoding': coding, 'content-length': length } = headers
   if (length === undefined && headers['transfer-encoding'] === undefined) return undefined
-  if (type !== undefined && !JSON_TYPE.test(type)) return notJson(type)
+  if (type !== undefined && !JSON_TYPE.test(type)) return notJson()
   if (coding !== undefined && !/^\s*(identity\s*)?$/i.test(coding))
     return new Refused('UNSUPPORTED_MEDIA_TYPE', 'Send the body without a Content-Encoding.', {
       headers: { 'accept-encoding': 'identity' },
@@ -154,8 +154,7 @@ export function bodyTooLarge({ routeOptions }: FastifyRequest, bytes?: number): 
 }
 
 /** The error for a body whose media type is not `application/json`. */
-export function notJson(type = ''): Refused {
-  const patch = /patch\+json/i.test(type) ? 'Patch documents are not read: send the fields to change. ' : ''
-  const message = `${patch}Send the body as JSON, with the header Content-Type: application/json.`
+export function notJson(): Refused {
+  const message = 'Send the body as JSON, with the header Content-Type: application/json.'
   return new Refused('UNSUPPORTED_MEDIA_TYPE', message, { headers: { accept: 'application/json' } })
 }

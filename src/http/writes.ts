@@ -7,7 +7,14 @@ import { InvalidRequest, type Loc, PreconditionFailed, ResourceNotFound } from '
 import type { Actor } from '../updates/audit.js'
 import { updateOnce } from '../updates/engine.js'
 import { requestKey } from '../updates/idempotency.js'
-import type { OperationOptions, ResourceTypes, Stored, UpdateRequest, VersionedResource } from '../updates/resource.js'
+import type {
+  Act,
+  OperationOptions,
+  ResourceTypes,
+  Stored,
+  UpdateRequest,
+  VersionedResource,
+} from '../updates/resource.js'
 import { entityTag } from '../updates/tag.js'
 import { fault } from '../validation/faults.js'
 import { pathId, queryFlag, queryText } from '../validation/parameters.js'
@@ -57,8 +64,6 @@ export const RestoreRequest = Type.Object(
 )
 
 export const RESTORES = { body: RestoreRequest, bodyLimit: 4 * 1024 }
-
-type Act = VersionedResource<ResourceTypes>['act']
 
 type Unparsed = Omit<FastifyRequest, 'params' | 'query' | 'headers' | 'body'>
 

@@ -11,7 +11,7 @@ import { addWarnings, JSON_TYPE } from '../http/answer.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { personaState, renderPersona } from '../persona/state.js'
 import { definitionsOf } from '../tool/definition-cache.js'
-import { renderTool, type ShownTool, shownTools } from '../tool/snapshot.js'
+import { renderTool, shownTools } from '../tool/snapshot.js'
 import { inOneSnapshot } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { queryFlag } from '../validation/parameters.js'
@@ -72,8 +72,11 @@ async function wholeTools(trx: Transaction<Tables>, caller: Caller, { custom }: 
     .$if(bound !== undefined, query => query.where('t.id', 'in', [0, ...(bound ?? [])]))
     .$if(custom === true, query => query.where('t.in_code_tool_id', 'is', null).where('t.mcp_server_id', 'is', null))
   const ids = idsOf('tool', await found.limit(RECORDS_MAX + 1).execute(), bytesMax)
-  const { rows: tools } = await trx.executeQuery(shownTools(ids, viewerOf(caller)).compile())
-  const definitions = await definitionsOf(trx, tools.map(hashOf))
+  const { rows: tools } = await trx.executeQuery(shownTools(ids, viewerWithValues(viewerParameters(caller))).compile())
+  const definitions = await definitionsOf(
+    trx,
+    tools.map(tool => tool.definition_hash),
+  )
   return tools.map(tool => renderTool(tool, definitions.of(tool)))
 }
 
@@ -88,7 +91,7 @@ async function wholeAgents(trx: Transaction<Tables>, caller: Caller, { editable 
     .where('p.deleted', '=', false)
     .$if(!isAdmin(caller), query => query.where(access, 'in', levels))
   const ids = idsOf('persona', await found.limit(RECORDS_MAX + 1).execute(), bytesMax)
-  const state = personaState(viewerOf(caller)).as('state')
+  const state = personaState(viewerWithValues(viewerParameters(caller))).as('state')
   const rows = await trx
     .selectFrom('persona as p')
     .select(state)
@@ -98,19 +101,11 @@ async function wholeAgents(trx: Transaction<Tables>, caller: Caller, { editable 
   const agents = rows.map(({ state }) => state)
   const definitions = await definitionsOf(
     trx,
-    agents.flatMap(({ related }) => related.tool_ids.map(hashOf)),
+    agents.flatMap(({ related }) => related.tool_ids.map(tool => tool.definition_hash)),
   )
   const shown = agents.map(agent => JSON.parse(renderPersona(agent, { of: () => 'null' })))
   const members = await newerMembers(trx, shown)
   return agents.map((agent, index) => withMembers(renderPersona(agent, definitions, true), members[index]))
-}
-
-function viewerOf(caller: Caller) {
-  return viewerWithValues(viewerParameters(caller))
-}
-
-function hashOf(tool: ShownTool): string | null {
-  return tool.definition_hash
 }
 
 function idsOf(kind: 'persona' | 'tool', found: readonly { id: number; bytes: number }[], bytesMax: number) {

@@ -9,10 +9,9 @@ import { Failed, ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction, Ver
 import type { Actor, AuditEntry, Change } from './audit.js'
 import { type FirstAnswer, fillKey, firstAnswer, Repeated, takeKey, wasRemovedSince } from './idempotency.js'
 import { isStale, overwrittenBy, requireDirect, requirePrecondition } from './precondition.js'
-import { closeProposals } from './proposals.js'
 import { readState } from './read.js'
 import type { Job, ResourceTypes, Stored, UpdateRequest, VersionedResource } from './resource.js'
-import { auditEntry, insertBlank, lockRow, nextId } from './statements.js'
+import { auditEntry, closeProposals, insertBlank, lockRow, nextId } from './statements.js'
 import { settle, unavailableFor } from './unavailable.js'
 
 /*
@@ -231,7 +230,7 @@ export async function decide<T extends ResourceTypes>(
     return undefined
   })
   if (decision !== undefined && resource.act !== 'creation' && !request.dryRun)
-    requireDirect(resource, request, decision.changes)
+    requireDirect(resource.act, request, decision.changes)
   return await requirePrecondition(db, request, state, decision)
 }
 

@@ -4,22 +4,15 @@ import { anyOf, val } from '../db/statements/queries.js'
 import type { RecentChange, ResourceKind, Tables } from '../db/tables.js'
 import { type FieldChange, PreconditionFailed, Refused } from '../errors.js'
 import { AUTHOR, type Change } from './audit.js'
-import type {
-  Decision,
-  Overwritten,
-  ResourceTypes,
-  UpdateRequest,
-  VersionedResource,
-  VersionedState,
-} from './resource.js'
+import type { Act, Decision, Overwritten, UpdateRequest, VersionedState } from './resource.js'
 import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.js'
 
 /* What an update needs besides the right to it: approval, and the state that `If-Match` and `If-None-Match` name. */
 
 /** Throws `Refused` if this record can be changed only by a proposal. */
 export function requireDirect(
-  { kind, act }: Pick<VersionedResource<ResourceTypes>, 'kind' | 'act'>,
-  { requireApproval, caller }: Pick<UpdateRequest, 'requireApproval' | 'caller'>,
+  act: Act,
+  { kind, requireApproval, caller }: UpdateRequest,
   changes: readonly Change[],
 ): void {
   const isCovered = requireApproval === 'all' || (requireApproval === 'tools' && kind === 'tool')

@@ -86,10 +86,13 @@ export interface ResourceTypes {
   Decision: Decision
 }
 
+/** What a request does, as the noun in messages. */
+export type Act = 'update' | 'creation' | 'deletion' | 'restoration'
+
 /** How one kind of resource is read, decided, stored and shown. */
 export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
-  readonly act: 'update' | 'creation' | 'deletion' | 'restoration'
+  readonly act: Act
   /** How the caller finds out the outcome of a lost commit. Default: `waysToRepeat`. */
   readonly remedy?: string
   /** The columns of a new row with this owner; the operator's rows have none. */

@@ -5,6 +5,7 @@ import {
   type Insertable,
   type Kysely,
   type OperationNodeSource,
+  type SqlBool,
   sql,
   type Transaction,
 } from 'kysely'
@@ -14,7 +15,7 @@ import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { columnsOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
 import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
-import type { PersonaTable, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
+import type { PersonaTable, ProposalState, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
 import { type Actor, AUDIT_TYPES, type AuditEntry, type Change, nextHash } from './audit.js'
 import type { AnyColumnField, SqlType } from './field-table.js'
 import { recentChanges } from './precondition.js'
@@ -170,4 +171,38 @@ export function auditEntry<T extends ResourceTypes>(
     definition_before: replaced,
     taken_from: taken && JSON.stringify(taken),
   }
+}
+
+const KEPT_BYTES_MAX = 4 * 1024
+
+/**
+ * Ends the matching open proposals and removes their long values. Returns their number. Callers that also change the record must have locked it.
+ * `by` is null for the operator.
+ */
+export async function endProposals(
+  trx: Kysely<Tables>,
+  end: { state: ProposalState; by: string | null; reason?: string },
+  match: Expression<SqlBool>,
+): Promise<number> {
+  const { state, by: closed_by, reason = null } = end
+  const update = trx
+    .updateTable('proposal')
+    .set({ state, closed_by, closed_at: sql<string>`clock_timestamp()`, reason })
+    .set({ definition_hash: null, fields: sql`${KEPT}`, size_bytes: sql`octet_length(${KEPT}::text)` })
+    .set({ closed_transaction_id: sql`pg_current_xact_id()`, closed_place: sql`nextval('change_place')` })
+    .where('state', '=', 'open')
+    .where(match)
+  return Number((await update.executeTakeFirst()).numUpdatedRows)
+}
+
+/** SQL: the fields of a proposal, with null for long values and the definition. */
+const KEPT = sql`(
+  select json_object_agg(key, case when key <> 'definition' and octet_length(value::text) <= ${sql.lit(KEPT_BYTES_MAX)} then value end)
+  from json_each(fields))`
+
+/** Closes the open proposals of a record if the change deletes it. */
+export async function closeProposals(trx: Kysely<Tables>, entry: AuditEntry): Promise<void> {
+  const { resource_kind: kind, resource_id: id, actor_id: by, fields } = entry
+  if (!fields.includes('deleted') && !fields.includes('removed')) return
+  await endProposals(trx, { state: 'closed', by }, sql<boolean>`resource_kind = ${kind} and resource_id = ${id}`)
 }

@@ -117,7 +117,7 @@ export class CommandLine {
 
   async #open(): Promise<OpenedDatabase> {
     if (this.#opened === undefined) for (const warning of misspeltWarning(this.env)) this.remark(warning)
-    this.#opened ??= openConfiguredDatabase(this.config, {}, () => undefined, 'command')
+    this.#opened ??= openConfiguredDatabase(this.config, () => undefined, undefined, 'command')
     return await this.#opened
   }
 

@@ -12,8 +12,6 @@ export interface DatabaseOptions {
    */
   preparedStatements: boolean
   onError?: (error: Error) => void
-  /** Called with the server's name and version when a new connection reaches another server than before. Must not throw. */
-  onServer?: (server: string) => void
 }
 
 /** The minimum idle timeout of a transaction. A longer statement timeout replaces it. */

@@ -28,7 +28,7 @@ import {
 
 export { EmbeddedUnavailable }
 
-type Report = (line: string, level?: 'warn') => void
+export type Report = (line: string, level?: 'warn') => void
 
 export interface EmbeddedOptions {
   /** The cluster is in the subfolder `postgresql`, which is created if missing. */
