@@ -270,6 +270,7 @@ t.test('a key stands for one proposal; lists have own ones and those to decide; 
 
 t.test('the feed of changes has proposals for their author and for those who may decide', async t => {
   const id = await open()
+  await untilPublished(world.database.db)
   const { next } = (await get('/changes', alice)).json()
   const proposal = await propose('persona', id, { name: 'k' })
   await end(await propose('persona', id, { name: 'l' }, { token: carol }), 'reject', alice)
