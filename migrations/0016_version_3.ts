@@ -177,7 +177,8 @@ async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
 
 /** Access rules that several statements use (DECISIONS sections 6 and 7). The planner inlines them into the calling statement. */
 async function addAccessRules(db: Kysely<unknown>): Promise<void> {
-  // The combined rights of each token. `permission` is 1 (basic), 2 (manage:actions) or 3 (admin).
+  // The combined rights of each token. `permission` is 1 (basic), 2 (manage:actions) or 3 (admin). Each `offset 0` makes the planner look up
+  // one row by its key, or compute a value once.
   await sql`
     create view caller as
     select t.hash, t.id as token_id, u.id as user_id, u.email, u.kind,
