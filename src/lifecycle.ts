@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { isForeign, resetFeed } from './changes/feed.js'
 import type { Config } from './config.js'
-import { isAboutConnecting, rootCause, ServerUnfit } from './db/connection/database-error.js'
+import { isAboutConnecting, rootOf, ServerUnfit } from './db/connection/database-error.js'
 import type { Database } from './db/database.js'
 import { migrate, schemaAdvice, schemaState } from './db/migrate.js'
 import { connectAdvice, isRefusedByServer } from './db/open.js'
@@ -139,7 +139,8 @@ export class Lifecycle {
     if (this.isDraining || JSON.stringify(found) === JSON.stringify(this.#logged)) return found
     this.#logged = found
     const { status: state, ...why } = found
-    const cause = error === undefined ? {} : isAboutConnecting(error) ? { cause: rootCause(error) } : { err: error }
+    const cause =
+      error === undefined ? {} : isAboutConnecting(error) ? { cause: rootOf(error).message } : { err: error }
     if (state === 'ready') this.#options.log.info({ state }, 'ready')
     else this.#options.log.warn({ state, ...why, ...cause }, 'not ready')
     return found

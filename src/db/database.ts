@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CompiledQuery, DatabaseConnection, Driver, Kysely, QueryResult } from 'kysely'
 import pg from 'pg'
-import { ConnectionLost, DatabaseFault, WaitedInVain } from './connection/database-error.js'
+import { ConnectionLost, DatabaseFault } from './connection/database-error.js'
 import { type DatabaseOptions, startupOptions } from './connection/options.js'
 import { readServer } from './connection/read-server.js'
 import { withRetries } from './connection/retry.js'
@@ -130,8 +130,7 @@ export class Database {
     // The pool's timeout error has no class of its own.
     const isWait = error instanceof Error && error.message === 'timeout exceeded when trying to connect'
     if (!isWait) return new ConnectionLost({ cause: error })
-    const { connectTimeoutMs } = this.#options.address
-    return new WaitedInVain('a connection to the database', connectTimeoutMs, { cause: error })
+    return new DatabaseFault('waited', 'no connection became free in time', { cause: error })
   }
 
   #kyselyOn(pool: pg.Pool): Kysely<Tables> {

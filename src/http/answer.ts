@@ -8,13 +8,10 @@ import { NO_PRECONDITION } from './parameters.js'
 /** The media type of answers, with the charset that Fastify would otherwise append to each answer. */
 export const JSON_TYPE = 'application/json; charset=utf-8'
 
-/** Reports the preferences that were applied in `Preference-Applied`, and adds `Vary` (RFC 7240, sections 2 and 3). */
+/** Reports the preferences that were applied in `Preference-Applied` (RFC 7240, section 3). */
 export function notePreferences(reply: FastifyReply, preferences: Readonly<Record<string, boolean>>): void {
   const applied = Object.keys(preferences).filter(name => preferences[name])
-  if (applied.length === 0) return
-  const others = reply.getHeader('vary')
-  reply.header('preference-applied', applied.join(', '))
-  reply.header('vary', others === undefined ? 'Prefer' : `${String(others)}, Prefer`)
+  if (applied.length > 0) reply.header('preference-applied', applied.join(', '))
 }
 
 /** Sends a 200 with this JSON text, or a 304 if the caller already has it. */

@@ -1,4 +1,4 @@
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyInstance } from 'fastify'
 import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import { idIn } from '../auth/authenticate.js'
@@ -41,20 +41,17 @@ export function logCut(exchange: Exchange): void {
 }
 
 function lineOf({ request, reply }: Exchange): Record<string, unknown> {
-  const { method, operation, policy, refusal } = request
+  const { method, operation, policy, caller, tokenHash, refusal } = request
   return {
     method,
     operation,
     resource_id: policy?.lookup && idIn(request, policy.lookup.parameter),
-    ...callerOf(request),
+    ...(caller
+      ? { caller: caller.userId, token: caller.token.id }
+      : { token_digest: tokenHash && tokenDigest(tokenHash) }),
     refusal,
     duration_ms: Math.round(reply.elapsedTime * 100) / 100,
   }
-}
-
-function callerOf({ caller, tokenHash }: FastifyRequest): Record<string, unknown> {
-  if (caller) return { caller: caller.userId, token: caller.token.id }
-  return { token_digest: tokenHash && tokenDigest(tokenHash) }
 }
 
 /** Describes an error for the log, without parameters and details, which may contain caller input. */

@@ -217,13 +217,11 @@ export function actorOf(request: Unparsed): Actor {
   return {
     actor_id: caller.userId,
     token_id: caller.token.id,
-    request_id: isGiven ? `${id}.${randomBytes(OWN_ID_BYTES).toString('base64url')}` : id,
+    request_id: isGiven ? `${id}.${randomBytes(12).toString('base64url')}` : id,
     client_address: clientAddressOf(request),
     command: null,
   }
 }
-
-const OWN_ID_BYTES = 12
 
 function responsesOf(kind: ResourceKind, act: Act, record?: TSchema) {
   const title = kind === 'persona' ? 'agent' : 'tool'

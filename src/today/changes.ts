@@ -17,16 +17,16 @@ import type { OperationOptions, ResourceTypes, UpdateRequest, VersionedResource 
 import { fault, unknownFields } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
 import { flag, freeForm, identifier, isInt4, list, text, uuid } from '../validation/vocabulary.js'
-import { absent, notKept } from './forms.js'
+import { absent, requireKept } from './forms.js'
 
 /* Changes that have separate routes in the newer API. */
 
 const ids = () => list(identifier(), { maxItems: LIST_ITEMS_MAX })
-const levels = () => absent(list(Type.Unknown()))
 const ShareRequest = Type.Object({
   ...{ user_ids: absent(list(uuid(), { maxItems: LIST_ITEMS_MAX })), group_ids: absent(ids()) },
   ...{ is_public: absent(flag()), label_ids: absent(ids()) },
-  ...{ user_shares: levels(), group_shares: levels(), public_permission: absent(text()) },
+  ...{ user_shares: absent(list(Type.Unknown())), group_shares: absent(list(Type.Unknown())) },
+  public_permission: absent(text()),
 })
 /** Levels of shares, which only the operator can change, each with the field to send instead. */
 const LEVELS = { user_shares: 'user_ids', group_shares: 'group_ids', public_permission: 'is_public' }
@@ -38,8 +38,7 @@ const TOOLS = { permission: 'manage:actions', resource: 'tool', writes: true } a
 /** Registers these routes. `update` is the handler of `update_persona`, without the conversion from the newer form. */
 export function registerChanges(today: FastifyInstance, options: OperationOptions, update: RouteHandlerMethod): void {
   patch('/persona/:persona_id/share', { ...AGENT, permission: 'basic' }, ShareRequest, async (request, reply, body) => {
-    const faults = notKept(body, LEVELS)
-    if (faults.length > 0) throw new InvalidRequest(faults)
+    requireKept(body, LEVELS)
     const { user_ids: users, group_ids: groups, is_public, label_ids } = body
     return await updateBy(request, reply, { users, groups, is_public, label_ids })
   })

@@ -1,7 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import type { Kysely } from 'kysely'
 import type { Tables } from '../db/tables.js'
-import { type Fault, InvalidRequest } from '../errors.js'
+import { InvalidRequest } from '../errors.js'
 import { NEW_AGENT } from '../persona/fields.js'
 import { type PersonaSnapshot, PersonaUpsertRequest } from '../persona/schema.js'
 import { words } from '../updates/field-table.js'
@@ -14,9 +14,8 @@ const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_
 
 /** Fields that Onyx stores and this service does not, each with the only accepted value. */
 const EMPTY = 'an empty list'
-const NOT_KEPT = {
-  ...{ hierarchy_node_ids: EMPTY, document_ids: EMPTY, skill_ids: EMPTY, default_model_configuration_id: 'null' },
-}
+const LISTS = { hierarchy_node_ids: EMPTY, document_ids: EMPTY, skill_ids: EMPTY }
+const NOT_KEPT = { ...LISTS, default_model_configuration_id: 'null' }
 
 /** A field that can be absent or null. */
 export const absent = <Schema extends TSchema>(schema: Schema) => Type.Optional(nullable(schema))
@@ -37,21 +36,21 @@ export function rootRequest(
   { is_featured: featured, ...body }: Static<typeof NewerPersonaRequest> & Record<string, unknown>,
   creates: boolean,
 ): Record<string, unknown> {
-  const faults = notKept(body, NOT_KEPT)
-  if (faults.length > 0) throw new InvalidRequest(faults)
+  requireKept(body, NOT_KEPT)
   for (const name of Object.keys(NOT_KEPT)) delete body[name]
   for (const name of KEPT) if (body[name] === null) delete body[name]
   const named = typeof featured === 'boolean' ? { is_default_persona: featured } : {}
   return { ...(creates && { num_chunks: NEW_AGENT.num_chunks }), ...body, ...named }
 }
 
-/** The faults of fields that this service does not store. `null` is always accepted, an empty list only where `fields` has `EMPTY`. */
-export function notKept(body: Readonly<Record<string, unknown>>, fields: Readonly<Record<string, string>>): Fault[] {
-  return Object.entries(fields).flatMap(([name, taken]) => {
+/** Throws `InvalidRequest` for fields that this service does not store. `null` is always accepted, an empty list only where `fields` has `EMPTY`. */
+export function requireKept(body: Readonly<Record<string, unknown>>, fields: Readonly<Record<string, string>>): void {
+  const faults = Object.entries(fields).flatMap(([name, taken]) => {
     const value = body[name] ?? null
     if (value === null || (taken === EMPTY && Array.isArray(value) && value.length === 0)) return []
     return [{ loc: ['body', name], msg: `This service keeps no ${name}: send ${taken}`, type: 'not_kept' }]
   })
+  if (faults.length > 0) throw new InvalidRequest(faults)
 }
 
 type Shown = Pick<PersonaSnapshot, 'id' | 'is_public' | 'is_visible' | 'is_default_persona' | 'users' | 'groups'>

@@ -1,9 +1,4 @@
-import {
-  CommitUnknown,
-  classifyDatabaseError,
-  type DatabaseErrorKind,
-  WaitedInVain,
-} from '../db/connection/database-error.js'
+import { CommitUnknown, classifyDatabaseError, type DatabaseErrorKind } from '../db/connection/database-error.js'
 import { queries } from '../db/statements/queries.js'
 import { TRY_AGAIN, Unavailable, type UnavailableReason } from '../errors.js'
 import type { AuditEntry } from './audit.js'
@@ -21,6 +16,7 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
   too_many_connections: ['overloaded', `The database has no free connection. ${TRY_AGAIN}`],
   serialization: ['overloaded', `Another transaction changed the same rows. ${TRY_AGAIN}`],
   lock_timeout: ['overloaded', `Another transaction held a lock for too long. ${TRY_AGAIN}`],
+  waited: ['overloaded', `No connection to the database became free in time. ${TRY_AGAIN}`],
   statement_timeout: ['overloaded', `The database took too long. ${TRY_AGAIN}`],
   no_table: ['schema_behind', 'The database lacks tables. The operator has to restore or migrate it.'],
   migrating: ['migrating', `Another process migrates the database. ${TRY_AGAIN}`],
@@ -32,10 +28,6 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
  * error is `CommitUnknown`. After a commit, the caller must replace the outcome, because it would be "not_applied".
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
-  if (error instanceof WaitedInVain) {
-    const waited = `This request waited ${error.waitMs / 1_000} s for ${error.awaited}, which is the longest wait.`
-    return new Unavailable('overloaded', `${waited} ${TRY_AGAIN}`, 'not_applied', { cause: error })
-  }
   const answer = ANSWERS[classifyDatabaseError(error).kind]
   if (answer === undefined) return undefined
   return new Unavailable(...answer, error instanceof CommitUnknown ? 'unknown' : 'not_applied', { cause: error })

@@ -91,7 +91,6 @@ t.test('a page of a named origin may ask, send and read what the operations need
   t.match(await read({}), { statusCode: 401, headers: { 'access-control-allow-origin': CONSOLE } }, 'refusals too')
   const answered = await read({ authorization: `Bearer ${token}`, prefer: 'handling=strict' })
   t.match(answered.headers['access-control-expose-headers'], /\betag\b.*\blocation\b.*\bwarning\b/)
-  t.equal(answered.headers.vary, 'Origin, Prefer', 'both are kept')
   t.equal((await app.inject({ url: '/nowhere' })).statusCode, 404)
   const wrong = await app.inject({ method: 'PUT', url: '/persona/1' })
   t.strictSame([wrong.statusCode, wrong.headers.allow], [405, 'DELETE, GET, HEAD, PATCH'])

@@ -1,6 +1,5 @@
 import t from 'tap'
-import { WaitedInVain } from '../../src/db/connection/database-error.js'
-import { RateLimited } from '../../src/errors.js'
+import { RateLimited, Unavailable } from '../../src/errors.js'
 import { bodyTurns } from '../../src/tool/worker/pool.js'
 
 t.test('of all and of one key no more runs at once than may, in the order in which it came', async t => {
@@ -36,7 +35,7 @@ t.test('429 for work that waits too long for its own key, 503 for work that wait
   const first = run('a', () => held)
   t.ok((await run('a', nothing).catch(error => error)) instanceof RateLimited)
   const second = run('b', () => held)
-  t.ok((await run('c', nothing).catch(error => error)) instanceof WaitedInVain)
+  t.ok((await run('c', nothing).catch(error => error)) instanceof Unavailable)
   end()
   await Promise.all([first, second])
   t.equal(await run('a', nothing), 1)

@@ -1,6 +1,6 @@
 import { Command, CommanderError } from 'commander'
 import { InvalidConfiguration } from '../../config.js'
-import { CommitUnknown, classifyDatabaseError, rootCause, ServerUnfit } from '../../db/connection/database-error.js'
+import { CommitUnknown, classifyDatabaseError, rootOf, ServerUnfit } from '../../db/connection/database-error.js'
 import { connectAdvice, NotConfigured } from '../../db/open.js'
 import { Refused } from '../../errors.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
@@ -104,7 +104,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
     case 'too_many_connections': {
       if (connected) return [EXIT.doubt, IN_DOUBT]
       const advice = connectAdvice(env.DATABASE_URL || env.DATABASE_URL_FILE, error)
-      return [EXIT.unavailable, `the database cannot be reached: ${rootCause(error)}; ${advice}`]
+      return [EXIT.unavailable, `the database cannot be reached: ${rootOf(error).message}; ${advice}`]
     }
     case 'read_only':
       return [EXIT.unavailable, 'the database accepts no changes at present, for example during a failover: try again']

@@ -16,7 +16,7 @@ const KINDS = {
   lock_timeout: '55P03',
   statement_timeout: '57014',
   no_table: '42P01',
-  // Errors that the program throws itself: a wait timed out, another process migrates for too long, the pool is closed.
+  // Errors that the program throws itself: no connection became free in time, another process migrates for too long, the pool is closed.
   waited: '',
   migrating: '',
   closed: '',
@@ -62,18 +62,6 @@ export class CommitUnknown extends DatabaseFault {
   }
 }
 
-/** Waiting for a connection or for another process timed out. Nothing was sent. */
-export class WaitedInVain extends DatabaseFault {
-  /** `awaited`: a description for the client of what was awaited. */
-  constructor(
-    readonly awaited: string,
-    readonly waitMs: number,
-    options?: ErrorOptions,
-  ) {
-    super('waited', `waited ${waitMs} ms for ${awaited}, without success`, options)
-  }
-}
-
 /** The service cannot use this server. The message names the reason and the remedy. */
 export class ServerUnfit extends DatabaseFault {
   constructor(message: string) {
@@ -114,8 +102,4 @@ export function rootOf(error: unknown): Error {
   if (error instanceof AggregateError && error.errors.length > 0) return rootOf(error.errors[0])
   if (!(error instanceof Error)) return new Error(String(error))
   return error.cause instanceof Error ? rootOf(error.cause) : error
-}
-
-export function rootCause(error: unknown): string {
-  return rootOf(error).message
 }

@@ -1,7 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { Piscina } from 'piscina'
 import type { Caller } from '../../auth/caller.js'
-import { WaitedInVain } from '../../db/connection/database-error.js'
 import { ClientGone, InvalidRequest, RateLimited, TRY_AGAIN, Unavailable } from '../../errors.js'
 import { Semaphore } from '../../http/gate.js'
 import { INLINE_BYTES_MAX, UnparsedBody } from '../../http/validation.js'
@@ -114,10 +113,11 @@ export class BodyWorkers {
 
 /**
  * Limits the bodies that workers process: `max` in total, and one for each key (a token), so that a slow body delays only its own token. Throws
- * `RateLimited` after waiting for the key's own work, and `WaitedInVain` after waiting for that of others.
+ * `RateLimited` after waiting for the key's own work, and `Unavailable` after waiting for that of others.
  */
 export function bodyTurns(max: number, waitMs: number) {
-  const ofAll = () => new WaitedInVain('a worker for large definitions', waitMs)
+  const busy = `No worker for large definitions became free in time. ${TRY_AGAIN}`
+  const ofAll = () => new Unavailable('overloaded', busy, 'not_applied')
   const ofOne = () => new RateLimited('token-requests', 1)
   const all = new Semaphore(max, waitMs, ofAll)
   const ofKey = new Map<string, Semaphore>()
