@@ -82,6 +82,11 @@ const SETTINGS = Type.Object({
   }),
 })
 
+/** Settings of 2.1. CHANGELOG.md says what to do instead. */
+const REMOVED = `METRICS_TOKEN METRICS_TOKEN_FILE STRICT_HANDLING MIGRATE_ON_START DATABASE_CONNECT_TIMEOUT_MS CONSOLE
+  X_ONYX_AUTHORIZATION REQUEST_TIMEOUT_MS KEEP_ALIVE_TIMEOUT_MS DEFINITION_TIMEOUT_MS TOOL_BODY_LIMIT_BYTES
+  FAILED_AUTH_LIMIT_PER_MINUTE TRANSFER_BYTES_MAX HEADER_TRIALS_PER_HOUR`.split(/\s+/)
+
 /** The configuration by group, for example `config.database.poolSize`. `on` and `off` become booleans. */
 export type Config = Static<typeof SETTINGS>
 
@@ -156,11 +161,12 @@ export function settingWarnings(env: Environment, { database }: Config): string[
   return [...misspeltWarning(env), ...ofUrl.map(warning => `DATABASE_URL ${warning}`)]
 }
 
-/** One sentence about the variables whose names resemble a setting's name or its first words; empty if there are none. */
+/** One sentence about removed settings, and variables whose names resemble a setting's name or its first words; empty if there are none. */
 export function misspeltWarning(env: Environment): string[] {
   const names = describeSettings().map(({ name }) => name)
   const misspelt = Object.keys(env).flatMap(name => {
     if (names.includes(name)) return []
+    if (REMOVED.includes(name)) return [`${name} was removed in 3.0`]
     const written = name.toUpperCase()
     const distances = name.length < 8 ? [1] : [1, 2] // two edits would turn short names of other programs into ours
     const near = distances.flatMap(edits => names.filter(each => isWithin(edits, written, each)))
@@ -195,16 +201,8 @@ function text(env: string, description: string, more: StringOptions & { takes?: 
 
 function choice<const Word extends string>(env: string, words: readonly Word[], byDefault: Word, description: string) {
   const takes = words.join(', ')
-  return Type.Unsafe<Word>(
-    Type.String({
-      env,
-      default: byDefault,
-      takes,
-      pattern: `^(?:${words.join('|')})$`,
-      form: `one of ${takes}`,
-      description,
-    }),
-  )
+  const [pattern, form] = [`^(?:${words.join('|')})$`, `one of ${takes}`]
+  return Type.Unsafe<Word>(Type.String({ env, default: byDefault, takes, pattern, form, description }))
 }
 
 function count(env: string, byDefault: number | undefined, minimum: number, maximum: number, description: string) {
