@@ -47,14 +47,10 @@ const CODE_WORDS = wordsOf([...SOURCES, 'test/golden/schema.sql', 'openapi/opena
 const CONFIGURED_WORDS = wordsOf(CONFIGURATIONS.map(({ text }) => text))
 
 /** Files that an example of a command makes or reads. */
-const READERS_FILES = ['api.yaml', 'completed.yaml', 'crm.openapi.yaml', 'orders.json', 'organisation.yaml']
-
-/** Options of programs that are not ours, where they are named alone. */
-const OPTIONS_OF_OTHERS = ['--ignore-scripts']
+const READERS_FILES = 'api.yaml completed.yaml crm.openapi.yaml orders.json organisation.yaml values.yaml'.split(' ')
 
 /** Names that an example makes up. */
-const TERRAFORM = ['custom_headers_wo', 'custom_headers_wo_version'] // arguments of the published provider
-const MADE_UP = ['AGENTS_CRM_KEY', 'DATABSE_URL', 'transfer_encoding', 'content_length', ...TERRAFORM]
+const MADE_UP = ['AGENTS_CRM_KEY', 'DATABSE_URL', 'transfer_encoding']
 
 /** Each occurrence of `pattern` in code, as `document: what`, that `exists` denies. */
 function missing(
@@ -106,6 +102,8 @@ function slugOf(title: string): string {
 t.test('the chart has the version of the package, and sets nothing but settings', t => {
   const { version } = JSON.parse(read('package.json'))
   t.match(parse(read('ops/helm/Chart.yaml')), { version, appVersion: version })
+  const tags = [...DOCUMENTS, ...CONFIGURATIONS].flatMap(({ text }) => text.match(/(?<=management:)\d[\d.]+/g) ?? [])
+  t.ok(tags.length > 5 && tags.every(tag => tag === version), `images: ${tags}`)
   const values = filesBelow('ops/helm', /values\.yaml$/).flatMap(path => Object.keys(parse(read(path)).settings ?? {}))
   const templates = filesBelow('ops/helm/templates', /./).flatMap(path => read(path).match(/\b[A-Z]+_[A-Z_]+\b/g) ?? [])
   const named = [...values, ...templates]
@@ -160,7 +158,7 @@ t.test('every script, command and option that a document names exists', t => {
   const call = /(?<=^|\s|")agentctl ((?:help|COMMAND|--?\w|[a-z]+)(?: .*)?)/g
   t.strictSame(missing([...DOCUMENTS, ...CONFIGURATIONS], call, isCommand), [], 'commands')
   const scriptOptions = ['bench/run.ts', 'test/all.ts'].flatMap(path => read(path).match(/--[a-z]+/g) ?? [])
-  const known = new Set([...commands.flatMap(optionsOf), ...scriptOptions, ...OPTIONS_OF_OTHERS])
+  const known = new Set([...commands.flatMap(optionsOf), ...scriptOptions])
   const unknownOptions = missing(DOCUMENTS, /^(--[a-z][\w-]*)/g, option => known.has(option))
   t.strictSame(unknownOptions, [], 'options')
   t.end()
