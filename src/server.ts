@@ -20,7 +20,6 @@ import { listenForMetrics, Metrics } from './http/metrics.js'
 import { Lifecycle } from './lifecycle.js'
 import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneContents, pruneHistory } from './updates/prune.js'
-import { unavailableFor } from './updates/unavailable.js'
 import { VERSION } from './version.js'
 
 /** The first requests run slowly because their code is not compiled yet, so pruning waits for them. */
@@ -57,12 +56,9 @@ async function main(): Promise<void> {
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
-  try {
-    await welcome(app, service, opened, config)
-  } catch (error) {
-    if (unavailableFor(error) === undefined) throw error
-    log.warn({ err: error }, 'the database was lost before the first call could be shown')
-  }
+  await welcome(app, service, opened, config).catch(error =>
+    log.warn({ err: error }, 'the first call could not be shown'),
+  )
 }
 
 function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Config, log: Logger): void {

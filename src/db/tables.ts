@@ -18,15 +18,6 @@ export type UserKind = 'person' | 'service_account'
 export type ShareLevel = 'viewer' | 'editor'
 export type ResourceKind = 'persona' | 'tool'
 
-export interface UserAccountTable {
-  id: Generated<string>
-  email: string
-  kind: UserKind
-  active: Generated<boolean>
-  permissions: Generated<Permission[]>
-  created_at: CreatedAt
-}
-
 /** A change by a user (null: the operator) at a time in ms since 1970. `fields` are those that nobody has changed since. */
 export interface RecentChange {
   by: string | null
@@ -64,16 +55,6 @@ export interface ToolTable extends VersionedTable {
   default_enabled: Generated<boolean>
 }
 
-export interface ToolHeaderTable {
-  tool_id: number
-  position: number
-  name: string
-  key_id: string
-  nonce: Buffer
-  ciphertext: Buffer
-  mask: Buffer
-}
-
 export interface PersonaTable extends VersionedTable {
   id: Generated<number>
   name: string
@@ -99,20 +80,6 @@ export interface PersonaTable extends VersionedTable {
   builtin_persona: Generated<boolean>
   deleted: Generated<boolean>
   owner_id: string | null
-}
-
-export interface TokenTable {
-  id: Generated<number>
-  hash: Buffer
-  user_id: string
-  scopes: Scope[] | null
-  persona_ids: number[] | null
-  tool_ids: number[] | null
-  requires_if_match: Generated<boolean>
-  created_at: CreatedAt
-  expires_at: Timestamp | null
-  revoked_at: Timestamp | null
-  last_used_at: Timestamp | null
 }
 
 export interface AuditTable {
@@ -141,62 +108,9 @@ export interface AuditTable {
 
 export type ProposalState = 'open' | 'approved' | 'rejected' | 'withdrawn' | 'closed'
 
-interface ProposalTable {
-  id: Generated<number>
-  resource_kind: ResourceKind
-  resource_id: number
-  base_version: number
-  author_id: string
-  message: string
-  /** The new values as in a request, except that a definition is its hash and header values are masks. */
-  fields: JsonText<Record<string, unknown>>
-  definition_hash: Buffer | null
-  /** Includes the size of the definition. */
-  size_bytes: number
-  created_at: CreatedAt
-  /** `closed` means that the agent or tool was deleted. */
-  state: Generated<ProposalState>
-  closed_at: Timestamp | null
-  closed_by: string | null
-  reason: string | null
-  /** Where the opening and the closing of the proposal are in the feed of changes. */
-  opened_transaction_id: Generated<string | null>
-  opened_place: Generated<string>
-  closed_transaction_id: string | null
-  closed_place: string | null
-}
-
-interface AccessEventTable {
-  id: Generated<number>
-  kind: string
-  subject: string
-  at: Timestamp
-  action: string
-  /** The user who read the secrets; null for the operator. */
-  actor_id: string | null
-  token_id: number | null
-  request_id: string
-  client_address: string
-  command: string | null
-  detail: JsonText<unknown>
-}
-
 interface NamedTable {
   id: Generated<number>
   name: string
-}
-
-interface OwnedTable extends NamedTable {
-  owner_id: string | null
-}
-
-interface RequestKeyTable {
-  key: Buffer
-  fingerprint: Buffer | null
-  key_id: string | null
-  resource_id: number | null
-  version: number | null
-  at: Generated<string>
 }
 
 /** A view of each token with its user and the combined rights of user, groups and scopes (DECISIONS sections 6 and 7). */
@@ -228,13 +142,20 @@ type DocumentSetLink<Ends> = { document_set_id: number } & Ends
 type PersonaLink<Ends> = { persona_id: number } & Ends
 
 export interface Tables {
-  user_account: UserAccountTable
+  user_account: {
+    id: Generated<string>
+    email: string
+    kind: UserKind
+    active: Generated<boolean>
+    permissions: Generated<Permission[]>
+    created_at: CreatedAt
+  }
   user_group: NamedTable & { permissions: Generated<Permission[]> }
   user_group_member: { user_id: string; user_group_id: number; is_manager: Generated<boolean> }
   cc_pair: { id: Generated<number>; name: string | null; source: string; access_type: 'public' | 'private' | 'sync' }
   label: NamedTable
-  oauth_config: OwnedTable
-  mcp_server: OwnedTable
+  oauth_config: NamedTable & { owner_id: string | null }
+  mcp_server: NamedTable & { owner_id: string | null }
   federated_connector: NamedTable & { source: string }
   document_set: NamedTable & {
     description: string | null
@@ -247,7 +168,15 @@ export interface Tables {
   document_set_federated_connector: DocumentSetLink<{ federated_connector_id: number; entities: JsonText<unknown> }>
   user_file: { id: string; name: string; owner_id: string }
   tool: ToolTable
-  tool_header: ToolHeaderTable
+  tool_header: {
+    tool_id: number
+    position: number
+    name: string
+    key_id: string
+    nonce: Buffer
+    ciphertext: Buffer
+    mask: Buffer
+  }
   tool_definition: {
     hash: Buffer
     content: JsonText<unknown>
@@ -262,11 +191,66 @@ export interface Tables {
   persona_user_file: PersonaLink<{ user_file_id: string }>
   persona_user: PersonaLink<{ user_id: string; level: Generated<ShareLevel> }>
   persona_group: PersonaLink<{ user_group_id: number; level: Generated<ShareLevel> }>
-  token: TokenTable
+  token: {
+    id: Generated<number>
+    hash: Buffer
+    user_id: string
+    scopes: Scope[] | null
+    persona_ids: number[] | null
+    tool_ids: number[] | null
+    requires_if_match: Generated<boolean>
+    created_at: CreatedAt
+    expires_at: Timestamp | null
+    revoked_at: Timestamp | null
+    last_used_at: Timestamp | null
+  }
   caller: CallerView
   audit: AuditTable
-  access_event: AccessEventTable
-  request_key: RequestKeyTable
-  proposal: ProposalTable
+  access_event: {
+    id: Generated<number>
+    kind: string
+    subject: string
+    at: Timestamp
+    action: string
+    /** The user who read the secrets; null for the operator. */
+    actor_id: string | null
+    token_id: number | null
+    request_id: string
+    client_address: string
+    command: string | null
+    detail: JsonText<unknown>
+  }
+  request_key: {
+    key: Buffer
+    fingerprint: Buffer | null
+    key_id: string | null
+    resource_id: number | null
+    version: number | null
+    at: Generated<string>
+  }
+  proposal: {
+    id: Generated<number>
+    resource_kind: ResourceKind
+    resource_id: number
+    base_version: number
+    author_id: string
+    message: string
+    /** The new values as in a request, except that a definition is its hash and header values are masks. */
+    fields: JsonText<Record<string, unknown>>
+    definition_hash: Buffer | null
+    /** Includes the size of the definition. */
+    size_bytes: number
+    created_at: CreatedAt
+    /** `closed` means that the agent or tool was deleted. */
+    state: Generated<ProposalState>
+    closed_at: Timestamp | null
+    closed_by: string | null
+    reason: string | null
+    /** Where the opening and the closing of the proposal are in the feed of changes. */
+    opened_transaction_id: Generated<string | null>
+    opened_place: Generated<string>
+    closed_transaction_id: string | null
+    closed_place: string | null
+  }
   schema_requirement: { migration: string; oldest_program: string }
 }

@@ -104,7 +104,7 @@ export class Session implements DatabaseConnection {
     const cutIfSilent = () => {
       const silentMs = performance.now() - Math.max(sentAtMs, this.#answeredAtMs)
       if (silentMs < limitMs) timer = setTimeout(cutIfSilent, limitMs - silentMs).unref()
-      else this.#cut()
+      else this.#client.connection.stream.destroy()
     }
     const sentAtMs = performance.now()
     let timer = setTimeout(cutIfSilent, limitMs).unref()
@@ -120,10 +120,6 @@ export class Session implements DatabaseConnection {
     }
   }
 
-  #cut(): void {
-    this.#client.connection.stream.destroy()
-  }
-
   get #isInTransaction(): boolean {
     return /[TE]/.test(this.#client.getTransactionStatus() ?? '')
   }
@@ -135,7 +131,7 @@ export class Session implements DatabaseConnection {
       this.#isStale ||= kind === 'cached_plan' || kind === 'read_only'
       if (!isLostBy(error)) return error
       this.#loss ??= error
-      this.#cut()
+      this.#client.connection.stream.destroy()
     }
     if (this.#loss === undefined) return error // from pg itself, for example for a value that cannot be sent
     if (mayApply) return new CommitUnknown({ cause: error })
