@@ -47,7 +47,7 @@ const SETTINGS = Type.Object({
     binDir: Type.Optional(text('PG_BIN_DIR', 'PostgreSQL binaries for the embedded server.')),
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
     preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Off behind a pooler such as PgBouncer.'),
-    poolSize: count('DATABASE_POOL_SIZE', 16, 1, 500, 'Connections; one token can use half.'),
+    poolSize: count('DATABASE_POOL_SIZE', 24, 1, 500, 'Connections; one token can use half.'),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time of one statement.'),
     lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a row or for other requests.'),
   }),
