@@ -78,7 +78,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 
   app.setErrorHandler(handleError)
   registerNotFound(app)
-  registerConnections(app, { service, shutdownTimeoutMs: server.shutdownTimeoutMs, onCut: logCut })
+  registerConnections(app, service, server.shutdownTimeoutMs, logCut)
   await registerRequests(app, server.corsOrigins)
   registerRequestLog(app)
   const backlog = () => readBacklog(database.probe)
@@ -94,7 +94,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
 
   await app.register(async operations => {
-    await registerGate(operations, { service, gate, isInner, authenticate })
+    await registerGate(operations, gate, service, authenticate, isInner)
     registerOperations(operations, options, gate)
   })
   await app.ready()
@@ -133,7 +133,7 @@ export function registerOperations(
   registerReadRuntime(app, toolOptions)
   registerReadProposals(app, toolOptions)
   registerDecideProposals(app, toolOptions, approval === 'anyone')
-  registerReadChanges(app, { database, service, gate })
+  registerReadChanges(app, database, service, gate)
   registerToday(app, toolOptions)
   registerMcp(app, config.server.corsOrigins)
 }

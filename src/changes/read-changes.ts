@@ -56,19 +56,15 @@ const cursor = parameter(
   (value, loc): Parsed<string> => (CURSOR.test(value) ? { value } : { faults: [{ loc, ...NO_CURSOR }] }),
 )
 
+type Service = { readonly isDraining: boolean }
+
 interface Asked {
   limit?: number
   kind?: (typeof KINDS)[number]
 }
 
-interface ChangesOptions {
-  database: Database
-  service: { readonly isDraining: boolean }
-  gate: Gate
-}
-
 /** `GET /changes`: the changes after a cursor that the caller may see. */
-export function registerReadChanges(app: FastifyInstance, { database, service, gate }: ChangesOptions): void {
+export function registerReadChanges(app: FastifyInstance, database: Database, service: Service, gate: Gate): void {
   const { db } = database
   const waiting = new Waiting(database, service)
   app.withTypeProvider<SchemaTypes>().get(
@@ -155,7 +151,7 @@ class Waiting {
 
   constructor(
     readonly database: Database,
-    readonly service: { readonly isDraining: boolean },
+    readonly service: Service,
   ) {}
 
   /** Waits until there are changes after a cursor, the time is over, or the client disconnects. Throws `RateLimited`, `Unavailable`. */

@@ -22,7 +22,8 @@ export class Database {
   readonly #probePool: pg.Pool
   readonly #options: DatabaseOptions
   readonly #sessions = new WeakMap<pg.ClientBase, Session>()
-  readonly #shared = new Map<string, SharedSession>()
+  /** The connection for the reads with each key. `reads`: the number still running. */
+  readonly #shared = new Map<string, { session: Promise<Session>; reads: number }>()
   #closed: Promise<unknown> | undefined
 
   constructor(options: DatabaseOptions) {
@@ -49,7 +50,6 @@ export class Database {
     return found?.rows[0] !== undefined
   }
 
-  /** The address of the database for logs, without password and certificate files. */
   get description(): string {
     return this.#options.address.description
   }
@@ -146,12 +146,6 @@ export class Database {
     }
     return kyselyOn(driver)
   }
-}
-
-/** A connection for the reads with one key. `reads`: the number still running. */
-interface SharedSession {
-  session: Promise<Session>
-  reads: number
 }
 
 const SHARED_READS_MAX = 8

@@ -238,7 +238,6 @@ export interface Tables {
     /** The new values as in a request, except that a definition is its hash and header values are masks. */
     fields: JsonText<Record<string, unknown>>
     definition_hash: Buffer | null
-    /** Includes the size of the definition. */
     size_bytes: number
     created_at: CreatedAt
     /** `closed` means that the agent or tool was deleted. */

@@ -36,20 +36,15 @@ export interface Exchange {
   atEnd: (() => void)[]
 }
 
-export interface ConnectionOptions {
-  service: { readonly isDraining: boolean }
-  shutdownTimeoutMs: number
-  /** Called if the connection closes before the whole answer was sent. */
-  onCut: (exchange: Exchange) => void
-}
-
 /**
  * Gives each request its exchange. Closes connections while draining, and connections whose client does not read an answer within the request
  * timeout. Answers a request with 503 if it is unfinished at the shutdown timeout.
  */
 export function registerConnections(
   app: FastifyInstance,
-  { service, shutdownTimeoutMs, onCut }: ConnectionOptions,
+  service: { readonly isDraining: boolean },
+  shutdownTimeoutMs: number,
+  onCut: (exchange: Exchange) => void,
 ): void {
   app.server.maxHeadersCount = 0 // no limit, because Node would drop further headers; their total size is limited
   app.server.on('connection', socket => {

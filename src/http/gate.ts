@@ -117,18 +117,16 @@ function overloaded(max: number, whose: string): Unavailable {
   return new Unavailable('overloaded', message, 'not_applied')
 }
 
-export interface GateOptions {
-  service: { current(): Readiness }
-  gate: Gate
-  /** True for a request within another one (MCP). Only the outer request is counted. */
-  isInner: (raw: IncomingMessage) => boolean
-  authenticate: Authenticate
-}
-
-/** Admits requests before their bodies are read. Checks the delay of the event loop, whether the service can serve, the token, and the limits. */
+/**
+ * Admits requests before their bodies are read. Checks the delay of the event loop, whether the service can serve, the token, and the limits.
+ * `isInner`: true for a request within another one (MCP). Only the outer request is counted.
+ */
 export async function registerGate(
   scope: FastifyInstance,
-  { service, gate, isInner, authenticate }: GateOptions,
+  gate: Gate,
+  service: { current(): Readiness },
+  authenticate: Authenticate,
+  isInner: (raw: IncomingMessage) => boolean,
 ): Promise<void> {
   const { eventLoopDelayMaxMs: maxEventLoopDelay } = gate.config.limits
   await scope.register(underPressure, {

@@ -207,23 +207,19 @@ export function registerHistory<T extends ResourceTypes>(
 
 export const pageOf = (record: TSchema) => ({ type: 'array', items: reference(record) })
 
-interface PageRequest {
-  query: { limit?: number; after?: number; before?: number } & Readonly<Record<string, unknown>>
-  headers: { 'if-none-match'?: Precondition }
-}
-
 /** The 200 of a page. `next` leads to the next page, relative to this address, so that it works below a proxy's path prefix. */
 export function answerPage(
-  { query: { after: _, before: __, ...asked }, headers }: PageRequest,
+  { query, headers }: { query: Readonly<Record<string, unknown>>; headers: { 'if-none-match'?: Precondition } },
   reply: FastifyReply,
   title: string,
   page: { texts: readonly string[]; next: Record<string, string> | undefined; notes?: readonly string[] },
 ): string | FastifyReply {
   const { texts, next, notes = [] } = page
-  const query = new URLSearchParams(
+  const { after: _, before: __, ...asked } = query
+  const nextQuery = new URLSearchParams(
     Object.entries({ ...asked, ...next }).map(each => each.map(String) as [string, string]),
   )
-  const link = next === undefined ? '' : `<?${query}>; rel="next"`
+  const link = next === undefined ? '' : `<?${nextQuery}>; rel="next"`
   if (link !== '') reply.header('link', link)
   const isTold = link === '' || asked.limit !== undefined
   addWarnings(reply, isTold ? notes : [`there are more ${title}: Link names the next page`, ...notes])

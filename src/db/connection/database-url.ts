@@ -3,7 +3,6 @@ import { parse, toClientConfig } from 'pg-connection-string'
 
 export interface DatabaseAddress {
   config: ClientConfig
-  /** For logs, without password and certificate files. */
   description: string
   writesOnly: boolean
   /** Limits both opening a connection and waiting for a free one. */

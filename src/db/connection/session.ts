@@ -6,7 +6,6 @@ import { type DatabaseOptions, transactionPrelude } from './options.js'
 export interface Query<R = unknown> extends CompiledQuery<R> {
   /** True if the query changes data. Default: true unless it begins with `select`. */
   readonly writes?: boolean
-  /** The name of the prepared statement, unique for its text. */
   readonly name?: string
   /** Set if the query changes the `statement_timeout` of its transaction to this value; 0 means no limit. */
   readonly setsTimeoutMs?: number

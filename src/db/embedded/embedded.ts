@@ -31,21 +31,17 @@ export { EmbeddedUnavailable }
 export type Report = (line: string, level?: 'warn') => void
 
 export interface EmbeddedOptions {
-  /** The cluster is in the subfolder `postgresql`, which is created if missing. */
   dataDir: string
   settings?: Record<string, string>
   /** The folder with `postgres` and `initdb` of another PostgreSQL, version 15 or later (`PG_BIN_DIR`). */
   binDir?: string
-  /** Receives messages for the operator: the location of the data, and unusual events. */
   log?: Report
 }
 
 /** A database server that this process runs. */
 export interface Embedded {
-  /** `postgres:///postgres?user=postgres&host=<folder of the socket>&port=5432`. There is no password. */
   url: string
   version: string
-  /** Stops the server. Close all pools first. */
   stop(): Promise<void>
 }
 

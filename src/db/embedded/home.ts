@@ -174,7 +174,6 @@ function digest(text: string): string {
 /** The programs of a PostgreSQL that the server's account can execute. */
 export interface Binaries {
   dir: string
-  /** The version as the server reports it: `18.4`, `15.13 (Debian 15.13-0+deb12u1)`. */
   version: string
   major: number
 }
