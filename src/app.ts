@@ -23,7 +23,7 @@ import { registerBodyParser, registerRequestValidation, TOOL_BODY_BYTES_MAX } fr
 import type { Lifecycle } from './lifecycle.js'
 import { isInner, registerMcp } from './mcp/serve-mcp.js'
 import { releaseTool } from './persona/life.js'
-import { registerReadPersona, registerReadPersonaHistory, registerReadPersonas } from './persona/read-persona.js'
+import { registerReadPersonas } from './persona/read-persona.js'
 import {
   registerCreatePersona,
   registerDeletePersona,
@@ -34,22 +34,10 @@ import { registerReadProposals } from './proposals/read-proposals.js'
 import { propose, registerDecideProposals } from './proposals/write-proposals.js'
 import { registerReadRuntime } from './runtime/read-runtime.js'
 import { registerToday } from './today/routes.js'
-import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
+import { registerReadTools } from './tool/read-tool.js'
 import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers } from './tool/worker/pool.js'
 import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
-
-/** Further connections are closed at once. */
-const CONNECTIONS_MAX = 5_000
-
-/** Time limits for receiving the headers, for receiving the whole request, and for sending the answer. */
-const HEADERS_TIMEOUT_MS = 10_000
-const REQUEST_TIMEOUT_MS = 30_000
-
-/** Longer than proxies keep idle connections, so that a proxy never uses a connection that is being closed. */
-const KEEP_ALIVE_TIMEOUT_MS = 72_000
-
-const CONNECTION_TIMEOUT_MS = 90_000
 
 /** The dependencies of the application. It reads nothing else from the environment, and nothing from disk after it is built. */
 export interface AppOptions {
@@ -73,7 +61,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     clientErrorHandler: (error, socket) =>
       answerClientError(app, error, socket, reason => metrics.refused.inc({ reason })),
   })
-  app.server.maxConnections = CONNECTIONS_MAX
+  app.server.maxConnections = 5_000
   const gate = new Gate(config)
 
   app.setErrorHandler(handleError)
@@ -116,15 +104,11 @@ export function registerOperations(
   const toolOptions = { ...options, workers, ring: service.ring }
   registerReadMe(app, database)
   registerReadPersonas(app, options)
-  registerReadPersona(app, options)
-  registerReadPersonaHistory(app, options)
   registerUpdatePersona(app, options)
   registerCreatePersona(app, options)
   registerDeletePersona(app, options)
   registerRestorePersona(app, options)
-  registerReadTools(app, options)
-  registerReadTool(app, toolOptions)
-  registerReadToolHistory(app, toolOptions)
+  registerReadTools(app, toolOptions)
   registerUpdateTool(app, toolOptions)
   registerCreateTool(app, toolOptions)
   registerRestoreTool(app, toolOptions)
@@ -158,11 +142,11 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
       setCommonHeaders(request, reply) // hooks do not run for these errors
       handleError(requestFault(request) ?? error, request, reply)
     },
-    requestTimeout: REQUEST_TIMEOUT_MS,
-    connectionTimeout: CONNECTION_TIMEOUT_MS,
-    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+    requestTimeout: 30_000, // also the time to read an answer
+    connectionTimeout: 90_000, // without any traffic
+    keepAliveTimeout: 72_000, // longer than proxies keep idle connections, so that none uses a connection that is being closed
     http: {
-      headersTimeout: HEADERS_TIMEOUT_MS,
+      headersTimeout: 10_000,
       // How often Node checks `headersTimeout` and `requestTimeout`. They may take effect this much later.
       connectionsCheckingInterval: 1_000,
       requireHostHeader: false, // `requestFault` refuses a missing Host with our error body

@@ -16,10 +16,9 @@ export function registerReadPersona(app: FastifyInstance, options: OperationOpti
   })
 }
 
+/** The list of agents, one agent, and its history. */
 export function registerReadPersonas(app: FastifyInstance, options: OperationOptions): void {
   registerList(app, options, { resource: 'persona', title: 'agents', record: PersonaSummary, read: readPersonaPage })
-}
-
-export function registerReadPersonaHistory(app: FastifyInstance, options: OperationOptions): void {
+  registerReadPersona(app, options)
   registerHistory(app, options, personaResource)
 }

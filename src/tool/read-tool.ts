@@ -9,8 +9,10 @@ import { readToolPage } from './statements.js'
 import { storedText } from './tool-use.js'
 import type { BodyWorkers } from './worker/pool.js'
 
+type ReadToolOptions = OperationOptions & { workers: BodyWorkers }
+
 /** `GET` of a tool. Header masks are shown only to callers who may manage the tool. */
-export function registerReadTool(app: FastifyInstance, options: OperationOptions & { workers: BodyWorkers }): void {
+export function registerReadTool(app: FastifyInstance, options: ReadToolOptions): void {
   const { database, workers, ...limits } = options
   registerRead(
     app,
@@ -43,10 +45,9 @@ const PRESENT_ONLY = {
   type: 'view_conflict',
 }
 
-export function registerReadToolHistory(app: FastifyInstance, options: OperationOptions): void {
-  registerHistory(app, options, toolResource)
-}
-
-export function registerReadTools(app: FastifyInstance, options: OperationOptions): void {
+/** The list of tools, one tool, and its history. */
+export function registerReadTools(app: FastifyInstance, options: ReadToolOptions): void {
   registerList(app, options, { resource: 'tool', title: 'tools', record: ToolSummary, read: readToolPage })
+  registerReadTool(app, options)
+  registerHistory(app, options, toolResource)
 }
