@@ -59,11 +59,6 @@ export class InvalidRequest extends Error {
 /** A mask in the request matches no stored secret. It may belong to the older state that `If-Match` names. */
 export class UnknownRedaction extends InvalidRequest {}
 
-interface RefusalOptions extends ErrorOptions {
-  extra?: Readonly<Record<string, unknown>>
-  headers?: Readonly<Record<string, string>>
-}
-
 /** Any refusal other than `InvalidRequest`, with an error code. */
 export class Refused extends Error {
   readonly extra: Readonly<Record<string, unknown>>
@@ -72,7 +67,7 @@ export class Refused extends Error {
   constructor(
     readonly code: ErrorCode,
     message: string,
-    { extra = {}, headers = {}, ...options }: RefusalOptions = {},
+    { extra = {}, headers = {}, ...options }: ErrorOptions & Partial<Pick<Refused, 'extra' | 'headers'>> = {},
   ) {
     super(message, options)
     this.extra = extra

@@ -127,22 +127,17 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
 const inner = new WeakSet<object>()
 
 /** True if a request is part of another one. Only the outer request is counted. */
-export function isInner(raw: IncomingMessage): boolean {
-  return inner.has(raw)
-}
-
-const KEPT = ['authorization', 'x-onyx-authorization', 'traceparent'] as const
+export const isInner = (raw: IncomingMessage): boolean => inner.has(raw)
 
 /** Sends requests of the same caller to the application without a socket. All hooks and checks of their routes run. */
 function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
   const remoteAddress = clientAddressOf(outer)
-  const kept = KEPT.flatMap(name => (outer.headers[name] === undefined ? [] : [[name, String(outer.headers[name])]]))
   const dispatch: Parameters<typeof inject>[0] = (request, response) => {
     inner.add(request)
     app.routing(request, response)
   }
   return async (method, url, { body, headers: own } = {}) => {
-    const headers = { ...Object.fromEntries(kept), 'x-request-id': outer.id, ...own }
+    const headers = { authorization: outer.headers.authorization, 'x-request-id': outer.id, ...own }
     const sent = body && { payload: JSON.stringify(body), headers: { ...headers, 'content-type': 'application/json' } }
     const response = await inject(dispatch, { method, url, headers, remoteAddress, ...sent })
     const { etag, link, warning } = response.headers
