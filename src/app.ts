@@ -46,7 +46,6 @@ export interface AppOptions {
   database: Database
   service: Pick<Lifecycle, 'current' | 'isDraining' | 'readiness' | 'ring'>
   logger: FastifyBaseLogger | false
-  /** The process's metrics, which may already contain events. Default: new ones. */
   metrics?: Metrics
   /** Limits the wait for a worker, and the worker's time for one large definition. Default: 5 s. */
   definitionTimeoutMs?: number

@@ -124,7 +124,6 @@ export class SnapshotTooLarge extends Refused {
   }
 }
 
-/** The sentence for each reason of a 412. */
 export const STALE = {
   changed: 'The stored state is not the one that If-Match names. Read the current state and apply the change to it.',
   unknown_tag:
@@ -155,7 +154,6 @@ export class IdempotencyKeyInUse extends Refused {
   }
 }
 
-/** The version existed, but its content is no longer stored. */
 export class VersionGone extends Refused {
   constructor(reason: 'pruned' | 'deleted', message: string) {
     super('VERSION_GONE', message, { extra: { reason } })

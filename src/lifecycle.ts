@@ -19,7 +19,6 @@ const PROBE_TIMEOUT_MS = 2_000
 
 const STARTING = unavailable('database_unreachable', 'The service is starting and has not reached its database yet.')
 const DRAINING = unavailable('draining', 'This process is shutting down.')
-const MIGRATING = unavailable('migrating', 'The schema is being brought up to date, by this process or another one.')
 
 export interface StartupOptions {
   config: Config
@@ -91,7 +90,7 @@ export class Lifecycle {
   async #begin(): Promise<Readiness> {
     const { database, ring, log, migrates, version } = this.#options
     if (migrates && (await schemaState(database.db, version)).kind === 'behind') {
-      this.#state = MIGRATING
+      this.#state = unavailable('migrating', 'The schema is being brought up to date, by this process or another one.')
       const names = await migrate(database)
       if (names.length > 0) log.info({ migrations: names }, 'the schema was brought up to date')
     }

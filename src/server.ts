@@ -82,7 +82,7 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
   const { shutdownTimeoutMs, drainDelayMs } = config.server
   let signal: NodeJS.Signals | undefined
   const options = {
-    delay: shutdownTimeoutMs + drainDelayMs + END_MS,
+    delay: shutdownTimeoutMs + drainDelayMs + 2 * LAST_ANSWERS_MS, // so that the last answers and database connections can end
     logger: { error: (message: unknown) => log.error(String(message)) },
     skip: [...STOP_SIGNALS, ...FAULT_SIGNALS],
   }
@@ -96,17 +96,13 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
     await opened.close()
     log.info('stopped')
   })
-  for (const one of STOP_SIGNALS) {
+  for (const one of STOP_SIGNALS)
     process.on(one, () => {
       if (signal !== undefined) return
       signal = one
       close()
     })
-  }
 }
-
-/** The extra time for the last answers and database connections to end after the shutdown timeout. */
-const END_MS = 2 * LAST_ANSWERS_MS
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] satisfies NodeJS.Signals[]
 
