@@ -125,7 +125,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const { version } = request.fields
     if (state.deleted) requireVersions(state, caller)
     else requireEditable(state, caller)
-    const then: PersonaContent = { ...contentOf(state), ...(await readPast(db, 'persona', state.id, version)) }
+    const then: PersonaContent = { ...contentOf(state), ...(await readPast(db, 'persona', state, version)) }
     if (then.deleted)
       throw new Refused(
         'VERSION_NOT_FOUND',

@@ -35,7 +35,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
   decide: async (db, state, request, locks) => {
     requireManageable(state)
     const { version } = request.fields
-    const then = await toolThen(db, state, await readPast(db, 'tool', state.id, version))
+    const then = await toolThen(db, state, await readPast(db, 'tool', state, version))
     const { name, description, passthrough_auth, oauth_config_id } = then
     const fields = { name, description, passthrough_auth, oauth_config_id }
     const update = await updateOfStored(db, fields, then.definition_hash)

@@ -96,12 +96,9 @@ export const SHOWN_BYTES_MAX = 4 * 1024
 /** A `HistoryEntry`. Without `changes`, its content is no longer stored. */
 export function historyEntry(row: HistoryRow, changes: readonly Change[] = []) {
   const { version, at, action, request_id, proposal, fields, difference } = row
-  const isShort = (value: unknown) => Buffer.byteLength(JSON.stringify(value) ?? '') <= SHOWN_BYTES_MAX
-  const shown = changes.map(({ field, from, to }) => ({
-    field,
-    ...(isShort(from) && { from }),
-    ...(isShort(to) && { to }),
-  }))
+  const short = (value: unknown) =>
+    Buffer.byteLength(JSON.stringify(value) ?? '') <= SHOWN_BYTES_MAX ? value : undefined
+  const shown = changes.map(({ field, from, to }) => ({ field, from: short(from), to: short(to) }))
   const approved = proposal && { proposal }
   return { version, at, action, actor: authorOf(row), ...approved, request_id, fields, changes: difference && shown }
 }

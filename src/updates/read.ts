@@ -12,6 +12,7 @@ import type {
   ResourceTypes,
   Restoration,
   VersionedResource,
+  VersionedState,
 } from './resource.js'
 
 /**
@@ -26,7 +27,7 @@ export async function answerPast<T extends ResourceTypes>(
   const viewer = viewerParameters(request.caller)
   return await inOneSnapshot(database, async trx => {
     const state = await readState(trx, resource, id, viewer)
-    const past = await resource.past(trx, state, await readPast(trx, resource.kind, id, version), viewer)
+    const past = await resource.past(trx, state, await readPast(trx, resource.kind, state, version), viewer)
     const snapshot = await resource.render(trx, past.state, request.snapshotBytesMax, true)
     return { snapshot, version, notes: past.notes }
   })
@@ -59,14 +60,11 @@ export async function inOneSnapshot<Result>(
 export async function readPast(
   db: Kysely<Tables>,
   kind: ResourceKind,
-  id: number,
+  { id, version: current }: VersionedState,
   version: number,
 ): Promise<PastValues> {
   const name = `${kind === 'persona' ? 'agent' : 'tool'} ${id}`
-  const row = await db.selectFrom(kind).select('version').where('id', '=', id).executeTakeFirst()
-  if (row === undefined) throw new ResourceNotFound(kind)
   const changesOfRow = db.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
-  const { version: current } = row
   if (version < 1 || version > current)
     throw new Refused('VERSION_NOT_FOUND', `The newest version of ${name} is ${current}.`)
   const since = changesOfRow.where('a.version_after', '>', version)
@@ -114,9 +112,8 @@ export function restored<D extends Decision, Left extends ReadonlyMap<string, st
 /** Converts an error of a restoration. Faults are reported at `version`, the body's only field, and their messages name the places within that version. */
 export function inVersion(error: unknown): unknown {
   if (!(error instanceof InvalidRequest)) return error
-  const faults = error.faults.map(({ loc: [, ...place], ...rest }) => ({
-    ...rest,
-    msg: `${place.join('.')}: ${rest.msg}`,
-  }))
-  return new InvalidRequest(faults.map(fault => ({ ...fault, loc: ['body', 'version'] })))
+  const loc = ['body', 'version']
+  return new InvalidRequest(
+    error.faults.map(({ loc: [, ...place], msg, type }) => ({ loc, msg: `${place.join('.')}: ${msg}`, type })),
+  )
 }
