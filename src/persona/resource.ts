@@ -4,7 +4,7 @@ import type { Tables } from '../db/tables.js'
 import { SnapshotTooLarge } from '../errors.js'
 import { definitionsOf } from '../tool/definition-cache.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
-import { writeParameters } from '../updates/statements.js'
+import { columnsIn, writeParameters } from '../updates/statements.js'
 import {
   BLANK_AGENT,
   COLUMNS,
@@ -60,8 +60,9 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   write: async (db, state, { changes, after, attacher }, viewer, entry) => {
     const { id, access } = state
     const links = changes.flatMap(({ field }) => (isRelation(field) ? [linkChanges(field, state, after)] : []))
-    const wanted = writeParameters(COLUMNS, state, changes, viewer, entry)
-    const row = await writePersona.first(db, { access, ...wanted })
+    const columns = columnsIn(changes, COLUMNS)
+    const wanted = writeParameters(columns, state, changes, viewer, entry)
+    const row = await writePersona(columns).first(db, { access, ...wanted })
     if (row === undefined) return undefined
     for (const link of links) await writeLinks(db, id, link, attacher ?? viewer.user)
     return row.version

@@ -5,23 +5,24 @@ import { type PersonaAccess, personaAccess, seesTool, type Viewer } from '../aut
 import { isAdmin } from '../auth/caller.js'
 import { grantsStand, type ViewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { anyOf, arrayOf, named, on, queries, val } from '../db/statements/queries.js'
-import { statement } from '../db/statements/statement.js'
 import type { ShareLevel, Tables } from '../db/tables.js'
 import { shownTools } from '../tool/snapshot.js'
 import { insertAudit } from '../updates/audit.js'
 import { pagesOf, type ReadPage } from '../updates/list.js'
-import { changedColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
+import { changedColumns, forColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
-import { COLUMNS, type Id, linkOf, RELATIONS, type Relation, type StoredLink } from './fields.js'
+import { type Id, linkOf, type PersonaColumn, RELATIONS, type Relation, type StoredLink } from './fields.js'
 import { type Attached, NO_REFERENCES, type References } from './rules.js'
 import { PersonaSummary } from './schema.js'
 import { RECORDS } from './state.js'
 
+type PersonaParameters = WriteParameters & { access: PersonaAccess }
+
 /** Stores an agent's columns and its audit row, unless the row is locked or its version or the rights have changed. */
-export const writePersona = statement<WriteParameters & { access: PersonaAccess }, { version: number }>(
+export const writePersona = forColumns<PersonaColumn, PersonaParameters, { version: number }>(
   'persona_write',
   { ...WRITE_TYPES, access: 'text' },
-  param =>
+  (param, columns) =>
     queries()
       .with(
         cte => cte('locked').materialized(),
@@ -40,14 +41,13 @@ export const writePersona = statement<WriteParameters & { access: PersonaAccess 
         db
           .updateTable('persona as p')
           .from('locked')
-          .set({ ...changedColumns('p', COLUMNS, param('changed_columns')), ...nextVersion('p', param) })
+          .set({ ...changedColumns(columns, param('changed_columns')), ...nextVersion('p', param) })
           .whereRef('p.id', '=', 'locked.id')
           .returning(['p.version', 'p.audit_head as hash', 'locked.previous']),
       )
       .with('audited', () => insertAudit(param))
       .selectFrom('changed')
       .select('version'),
-  true,
 )
 
 /** The links of one relation that an update adds and removes. */

@@ -9,6 +9,7 @@ import {
 
 /** The columns that are fields. The definition is not one of them, because its column contains a hash. */
 type ToolColumns = Omit<ContentColumns<ToolTable>, 'definition_hash'>
+export type ToolColumn = keyof ToolColumns
 
 /** The fields of a tool with their columns, in the order of audit rows. Definition and headers are stored in other tables. */
 export const FIELDS = {
@@ -33,7 +34,7 @@ const columns: ColumnFields<ToolColumns, typeof FIELDS> = FIELDS
 
 // The cast restores the literal names that `Object.entries` loses.
 export const COLUMNS = Object.entries(columns).filter(([, field]) => 'column' in field) as [
-  keyof ToolColumns,
+  ToolColumn,
   AnyColumnField,
 ][]
 

@@ -6,7 +6,7 @@ import { originsOf } from '../definition/index.js'
 import { SnapshotTooLarge, VersionGone } from '../errors.js'
 import { sameValue } from '../updates/field-table.js'
 import type { PastValues, ResourceTypes, VersionedResource } from '../updates/resource.js'
-import { writeParameters } from '../updates/statements.js'
+import { columnsIn, writeParameters } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
 import { definitionsOf, definitionText, storedDefinition } from './definition-cache.js'
 import { factsOf, noteFacts } from './definition-facts.js'
@@ -50,14 +50,17 @@ export const toolResource: VersionedResource<ToolTypes> = {
       await storeDefinition.run(executor, { ...definition, bytes: Buffer.byteLength(definition.text), alone })
       noteFacts(definition.hash, { isStored: alone }) // a transaction can still be rolled back
     }
-    const wanted = writeParameters(COLUMNS, state, changes, viewer, entry)
+    const columns = columnsIn(changes, COLUMNS)
+    const wanted = writeParameters(columns, state, changes, viewer, entry)
     const { definition_hash, oauth_config_id } = after
     const own = { definition_hash, oauth_config_id, is_new: definition !== null, ...wanted }
     const managesAll = viewer.user === null || state.managed_as === 'all'
-    const row = await writeTool[managesAll ? 'ofAll' : 'ofOthers'].first(executor, own).catch(error => {
-      if (definition !== null) noteFacts(definition.hash, { isStored: false })
-      throw error
-    })
+    const row = await writeTool[managesAll ? 'ofAll' : 'ofOthers'](columns)
+      .first(executor, own)
+      .catch(error => {
+        if (definition !== null) noteFacts(definition.hash, { isStored: false })
+        throw error
+      })
     if (row !== undefined && headers !== null) await writeHeaders(executor as Transaction<Tables>, state.id, headers) // new headers require a transaction
     if (row !== undefined) decision.beside = row.beside
     return row?.version

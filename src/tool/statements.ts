@@ -7,8 +7,8 @@ import { type Param, type SqlTypes, statement } from '../db/statements/statement
 import type { Tables } from '../db/tables.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
 import { pagesOf, type ReadPage } from '../updates/list.js'
-import { changedColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
-import { COLUMNS } from './fields.js'
+import { changedColumns, forColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
+import type { ToolColumn } from './fields.js'
 import { type NamedTool, toolsBeside } from './function-names.js'
 import type { CheckedDefinition, PlannedHeader } from './rules.js'
 import { ToolSummary } from './schema.js'
@@ -48,11 +48,11 @@ export const writeTool = {
 }
 
 function writeToolIf(name: string, isManaged: (param: Param<ToolParameters>) => Expression<SqlBool>) {
-  return statement<ToolParameters, { version: number; beside: NamedTool[] }>(
+  return forColumns<ToolColumn, ToolParameters, { version: number; beside: NamedTool[] }>(
     name,
     TYPES,
-    param => {
-      return queries()
+    (param, columns) =>
+      queries()
         .with(
           cte => cte('locked').materialized(),
           () => lockedTool(param, isManaged(param)),
@@ -62,7 +62,7 @@ function writeToolIf(name: string, isManaged: (param: Param<ToolParameters>) => 
             .updateTable('tool as t')
             .from('locked')
             .set({
-              ...changedColumns('t', COLUMNS, param('changed_columns')),
+              ...changedColumns(columns, param('changed_columns')),
               definition_hash: bytesOf(param('definition_hash')),
               ...nextVersion('t', param),
             })
@@ -71,9 +71,7 @@ function writeToolIf(name: string, isManaged: (param: Param<ToolParameters>) => 
         )
         .with('audited', () => insertAudit(param))
         .selectFrom('changed')
-        .select(['version', jsonArrayFrom(toolsBeside(param).where(param('is_new'))).as('beside')])
-    },
-    true,
+        .select(['version', jsonArrayFrom(toolsBeside(param).where(param('is_new'))).as('beside')]),
   )
 }
 

@@ -1,5 +1,6 @@
 import {
   type AliasableExpression,
+  type Compilable,
   type Expression,
   type Generated,
   type Insertable,
@@ -14,14 +15,14 @@ import type { Viewer } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { columnsOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
-import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
+import { type Param, type SqlTypes, type Statement, statement } from '../db/statements/statement.js'
 import type { PersonaTable, ProposalState, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
 import { type Actor, AUDIT_TYPES, type AuditEntry, type Change, nextHash } from './audit.js'
 import type { AnyColumnField, SqlType } from './field-table.js'
 import { recentChanges } from './precondition.js'
 import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
-const { case: choose, cast, eb } = on()
+const { cast, eb } = on()
 
 interface Versioned extends VersionedTable {
   id: Generated<number>
@@ -78,35 +79,57 @@ export function nextVersion(alias: string, param: Param<WriteParameters>) {
   }
 }
 
-/** SQL: for each column, the new value if the JSON contains one, otherwise the old value. The same SQL text serves every set of changes. */
-export function changedColumns<Column extends string>(
-  alias: string,
-  columns: readonly (readonly [Column, AnyColumnField])[],
+/** The columns that an update sets, from the table of fields. */
+export type Columns<Name extends string> = readonly (readonly [Name, AnyColumnField])[]
+
+/** The columns that these changes set. */
+export function columnsIn<Name extends string>(changes: readonly Change[], columns: Columns<Name>): Columns<Name> {
+  return columns.filter(([name]) => changes.some(({ field }) => field === name))
+}
+
+/** SQL: the new value of each of these columns, from the JSON of the changes. */
+export function changedColumns<Name extends string>(
+  columns: Columns<Name>,
   changed: Expression<string>,
-): Record<Column, Expression<never>> {
-  const own = columnsOf<Record<Column, never>>(alias)
+): Record<Name, Expression<never>> {
   const values = columns.map(([name, { column: type }]) => {
-    const key = lit(name)
-    const given = type === 'json' ? sql`nullif(${changed} -> ${key}, 'null')` : sql`(${changed} ->> ${key})`
-    const value = cast<never>(given, type)
-    return [name, choose().when(changed, '?', key).then(value).else(own(name)).end()]
+    const given = type === 'json' ? sql`nullif(${changed} -> ${lit(name)}, 'null')` : sql`(${changed} ->> ${lit(name)})`
+    return [name, cast<never>(given, type)]
   })
   return Object.fromEntries(values) // the table of fields has each column once
 }
 
-/** The parameters that all writes have. */
+/** How many sets of columns have a prepared statement. Every connection to the database keeps each of them in memory. */
+const PREPARED_SETS_MAX = 50
+
+/** Returns the function that builds the writing statement for a set of columns, or returns the one that it has built before. */
+export function forColumns<Name extends string, P extends object, R>(
+  name: string,
+  types: SqlTypes<P>,
+  build: (param: Param<P>, columns: Columns<Name>) => Compilable<R> & OperationNodeSource,
+) {
+  const built = new Map<string, Statement<P, R>>()
+  return (columns: Columns<Name>): Statement<P, R> => {
+    const key = columns.map(([column]) => column).join()
+    const isPrepared = built.size < PREPARED_SETS_MAX
+    const made = built.get(key) ?? statement<P, R>(name, types, param => build(param, columns), true, isPrepared)
+    if (isPrepared) built.set(key, made)
+    return made
+  }
+}
+
+/** The parameters that all writes have. `columns` are those that the changes set. */
 export function writeParameters(
-  columns: readonly (readonly [string, AnyColumnField])[],
+  columns: Columns<string>,
   { id, name, version, recent_changes }: VersionedState,
   changes: readonly Change[],
   viewer: ViewerParameters,
   entry: AuditEntry,
 ): WriteParameters {
-  const ofColumns = changes.filter(({ field }) => columns.some(([column]) => column === field))
-  const changed_columns = JSON.stringify(Object.fromEntries(ofColumns.map(({ field, to }) => [field, to])))
+  const to = new Map(changes.map(change => [change.field, change.to]))
   const edited = name === '' ? [] : changes.map(({ field }) => field) // a creation edits no field
   const texts = {
-    changed_columns,
+    changed_columns: JSON.stringify(Object.fromEntries(columns.map(([name]) => [name, to.get(name)]))),
     field_versions: JSON.stringify(Object.fromEntries(edited.map(field => [field, version + 1]))),
     recent_changes: JSON.stringify(recentChanges(recent_changes, edited, entry.actor_id)),
   }
