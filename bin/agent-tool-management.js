@@ -1,3 +1,3 @@
 #!/usr/bin/env node
-// The service, as started by `npx` with this package.
+// Starts the service with `npx`.
 await import('../build/src/server.js')

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// The command that `npx agentctl` runs. npm links a command only if its file exists, so this file is not compiled. In a fresh checkout it first
-// builds the program, which needs the development dependencies and about a second.
+// Runs `agentctl`. npm links a command only if its file exists, so this file is not compiled. In a fresh checkout, it first compiles the program,
+// which needs the development dependencies.
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'

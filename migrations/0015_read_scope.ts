@@ -2,7 +2,7 @@ import { type Kysely, sql } from 'kysely'
 
 export const oldestProgram = '1.15.1'
 
-/** Creates the whole schema of version 2.1 in an empty database. It is named after that version's last step, which a 2.1 database has already run. */
+/** Creates the whole schema of version 2.1 in an empty database. A 2.1 database skips this migration, because its own last migration has the same name. */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await sql`
     create table access_chain (

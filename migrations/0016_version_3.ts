@@ -3,7 +3,7 @@ import { checkDefinition, functionNames } from '../src/definition/index.js'
 
 export const oldestProgram = '3.0.0'
 
-/** Upgrades the schema of 2.1 to 3.0 while the service is stopped. Access rules that several statements use become a view and functions. */
+/** Upgrades the schema from 2.1 to 3.0. The service must be stopped. Access rules that several statements use become a view and functions. */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await moveKeys(db)
   await nameMasks(db)
@@ -16,9 +16,9 @@ export async function up(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Moves requests with an `Idempotency-Key` to a separate table. `key` is the SHA-256 of the caller's id and the key, and `fingerprint` that of
- * the request. `key_id` is the key of the ring that hashes header values in it. A row without a fingerprint belongs to a running transaction.
- * The resource of a 2.1 request that changed nothing is unknown.
+ * Moves requests with an `Idempotency-Key` to a separate table. `key` is the SHA-256 of the caller's id and the `Idempotency-Key`. `fingerprint` is
+ * the SHA-256 of the request. Header values in the request are hashed with the key `key_id` of the key ring. A row without a fingerprint belongs to
+ * a running transaction. Version 2.1 did not store the resource of a request without changes.
  */
 async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -41,7 +41,7 @@ async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`alter table audit drop column idempotency_key, drop column request_fingerprint`.execute(db)
 }
 
-/** Turns the fingerprints of header values into masks, and removes their key. Lets private agents be featured, as in the current product. */
+/** Uses the fingerprints of header values as masks and removes the key that made them. Allows private agents to be featured, as in the published product. */
 async function nameMasks(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_header rename column fingerprint to mask`.execute(db)
   await sql`drop table deployment_key`.execute(db)
@@ -50,9 +50,8 @@ async function nameMasks(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Audit chains refer to people only by id, and their hashes do not cover emails, client addresses and request ids. Erasing a person therefore
- * needs no salt. Existing rows stay readable but lose their hashes. Each chain starts again with its next row, after an anchor of zeros. Access
- * events have no chain, so events about chains are removed.
+ * Shortens the hash chains of the audit trail. The hashes no longer cover emails, client addresses and request ids, so these can be erased.
+ * Existing rows lose their hashes. The chain of each resource starts with its next row. Access events are no longer in a chain.
  */
 async function simplifyChains(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -78,8 +77,7 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
 
 /**
  * Adds proposed updates. `fields` has the new values as in a request, except that a definition is its hash and header values are masks.
- * `size_bytes` includes the definition. A proposal that is no longer `open` has the time, the user and, if rejected, the reason. The feed of
- * changes contains its opening and its closing.
+ * `size_bytes` includes the definition. The feed of changes contains the opening and the closing of each proposal.
  */
 async function addProposals(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -148,8 +146,9 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Adds the feed of changes. A row's position is its transaction and its number. Existing rows have no position and are not in the feed. `taken_from`: the users and
- * groups that can no longer see the agent. `change_feed` has one row, whose `id` identifies this database in every cursor.
+ * Adds the feed of changes. The position of a row is its transaction id and its place. Existing rows have no position and are not in the feed.
+ * `taken_from` lists the users and groups that can no longer see the agent. The only row of `change_feed` has the feed's id, which every cursor
+ * contains.
  */
 async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
   await sql`create sequence change_place`.execute(db)
@@ -175,10 +174,10 @@ async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
     where d.datname = current_database()`.execute(db)
 }
 
-/** Access rules that several statements use (DECISIONS sections 6 and 7). The planner inlines them into the calling statement. */
+/** Adds access rules that several statements use (DECISIONS sections 6 and 7). The planner inlines them into the calling statement. */
 async function addAccessRules(db: Kysely<unknown>): Promise<void> {
-  // The combined rights of each token. `permission` is 1 (basic), 2 (manage:actions) or 3 (admin). Each `offset 0` makes the planner look up
-  // one row by its key, or compute a value once.
+  // The combined rights of each token. `permission` is 1 (basic), 2 (manage:actions) or 3 (admin). `offset 0` makes the planner look up one row by
+  // its key, or compute a value only once.
   await sql`
     create view caller as
     select t.hash, t.id as token_id, u.id as user_id, u.email, u.kind,
@@ -222,8 +221,8 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
         having count(*) > 0
       ), case when open then 'viewer' else 'none' end) end
     $$`.execute(db)
-  // Returns one row if the viewer may manage the tool: as a manager of all tools, as its owner who manages a group, or because others attached
-  // it to an agent of the viewer's groups and no agent outside these groups has it. A restored link without a known author gives nobody this right.
+  // Returns one row if the viewer may manage the tool. Managers of all tools may. A group manager may manage their own tools, and tools that others
+  // attached to agents of their groups if no agent outside these groups has the tool. A restored link with an unknown author gives no right.
   await sql`
     create function managed_tool(tool tool, viewer uuid, manages_all boolean, groups integer[], seen integer[])
     returns table (managed_as text)
@@ -241,7 +240,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
             and not exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
         )))
     $$`.execute(db)
-  // Returns the agents that a viewer can see, that have a tool and that are not deleted.
+  // Returns the agents that have the tool, are not deleted and are visible to the viewer.
   await sql`
     create function agents_with_tool(tool integer, viewer uuid, sees_all boolean) returns setof integer
     language sql stable as $$
@@ -249,8 +248,8 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       cross join persona_access(p.id, p.owner_id, p.is_public, viewer)
       where l.tool_id = tool and not p.deleted and (sees_all or access <> 'none')
     $$`.execute(db)
-  // Returns one row if the viewer may learn of a change, because they can see its record or could see it before the change. `agents` and `tools`
-  // are those that the token is bound to; both are null if it is not bound.
+  // Returns one row if the viewer may see a change: the record is visible now, or it was visible before the change. `agents` and `tools` are the ids
+  // that the token is bound to, or null.
   await sql`
     create function change_sight(kind text, record integer, fields text[], taken_from jsonb, viewer uuid, sees_all boolean,
       manages_all boolean, groups integer[], agents integer[], tools integer[]) returns table (is_seen boolean, may_edit boolean)
@@ -273,7 +272,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
     $$`.execute(db)
 }
 
-/** Adds tokens for runtimes, which can read secrets. The first read of a tool's secrets by a token in each hour is recorded as an event. */
+/** Allows tokens for runtimes, which can read secrets. The first read of a tool's secrets by a token in each hour is recorded as an event. */
 async function addRuntimes(db: Kysely<unknown>): Promise<void> {
   await sql`
     alter table token drop constraint token_scopes_known, add constraint token_scopes_known
@@ -284,7 +283,10 @@ async function addRuntimes(db: Kysely<unknown>): Promise<void> {
       (token_id, subject, date_trunc('hour', at at time zone 'UTC')) where kind = 'headers'`.execute(db)
 }
 
-/** Stores the function names of a definition with it, so that the tools of an agent can be compared. A definition that the current rules refuse has none. */
+/**
+ * Stores the function names of each definition, so that the tools of an agent can be compared. A definition that the current rules refuse gets an
+ * empty list.
+ */
 async function addFunctionNames(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_definition add column function_names text[] not null default '{}'`.execute(db)
   const { rows } = await sql<{ hash: Buffer }>`select hash from tool_definition`.execute(db)

@@ -2,7 +2,7 @@ import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import type { Actor } from '../updates/audit.js'
 
-/** SQL: for each kind of subject, the state that decides on access, as a JSON object. Events record it. */
+/** SQL: for each kind of subject, the fields that determine its access, as a JSON object. Access events store it. */
 const STATES = {
   user: sql`
     select json_build_object('kind', kind, 'active', active, 'permissions', permissions)
@@ -30,16 +30,15 @@ const NO_STATE = sql`null`
 
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
 
-/** `headers` events record that a runtime read secrets. */
+/** The kinds of stored events. Runtimes cause `headers` events by reading secrets; commands cause the others. */
 export const ACCESS_KINDS = [...(Object.keys(STATES) as (keyof typeof STATES)[]), 'keys', 'apply', 'headers'] as const
 
-/** A change of access. `subject` is an id; it is empty if the kind has no subjects. */
+/** A change of access. `subject` is the id of the changed row, or empty for `keys` and `apply`. */
 interface AccessChange {
   kind: AccessKind
   subject: string
-  /** A past participle, for example `created` or `deactivated`. */
   action: string
-  /** The details to record if the kind has no stored state. */
+  /** The details to store if the kind has no entry in `STATES`. */
   detail?: unknown
 }
 

@@ -23,27 +23,27 @@ import { keepingAdministrator } from './people.js'
 import { InvalidDocument } from './refusal.js'
 
 export interface ApplyOptions extends ToolSurroundings {
-  /** Return the outcomes without storing anything. */
+  /** Returns the outcomes without storing anything. */
   plan?: boolean
-  /** Remove rows without an entry, but only from lists that the document contains. */
+  /** Removes rows that have no entry in the document. Lists that the document omits are not pruned. */
   prune?: boolean
   actor?: Actor
 }
 
-/** The result of applying a document. If `planned`, nothing was stored, and the id of new rows is `new`. */
+/** The result of applying a document. If `planned` is true, nothing was stored, and new rows have the id `new`. */
 export interface ApplyReport {
   planned: boolean
   outcomes: Outcome[]
 }
 
-/** Only one document is applied at a time, because two could create the same row. */
+/** The advisory lock of every apply. Two concurrent applies could create the same row twice. */
 const APPLY_LOCK = 7_153_002
 
 /**
- * Makes the database match an organisation document, in one transaction. Missing rows are created, and rows with different fields are updated.
- * Rows are found by id, or by name together with the owner. Each changed agent or tool gets a version and an audit row. A plan runs in the same
- * way and is rolled back. If nothing can be stored, throws `InvalidDocument` with the faults of the first stage that fails, or `Refusal` if a
- * row changed meanwhile or no administrator would remain.
+ * Makes the database match an organisation document, in one transaction. Creates missing rows and updates rows with different fields. Finds rows by
+ * id, or by name and owner. Each changed agent or tool gets a new version and an audit row. `plan` rolls the transaction back. Throws
+ * `InvalidDocument` with the faults of the first stage that fails. Throws `Refusal` if a row was changed concurrently or no administrator would
+ * remain.
  */
 export async function applyOrganisation(
   database: Pick<Database, 'db'>,
@@ -110,8 +110,8 @@ function checkedDocument(document: unknown): OrganisationDocument {
 }
 
 /**
- * Removes rows without an entry, but only from lists that the document contains. Agents are only marked as deleted, and users deactivated, because
- * other data refers to them. Other rows are kept if a remaining row refers to them.
+ * Removes the rows that have no entry in the document, from the lists that it contains. Agents are only marked as deleted and users only
+ * deactivated, because other data refers to them. A row is kept if another row still refers to it.
  */
 async function pruned(
   trx: Transaction<Tables>,
@@ -119,7 +119,7 @@ async function pruned(
   document: OrganisationDocument,
   actor: Actor,
 ): Promise<Outcome[]> {
-  // Lists are processed in reverse, so that rows are removed before the rows that they refer to.
+  // Prunes the lists in reverse order, so that each row is removed before the rows that it refers to.
   const lists = SECTIONS.filter(section => document[section] !== undefined).reverse()
   const outcomes = lists.flatMap(section =>
     catalogue.unnamed(section).map(({ id, name }): Outcome => ({ section, id, name, action: 'removed', fields: [] })),
@@ -139,7 +139,7 @@ async function pruned(
   return outcomes
 }
 
-/** Removes one row with its dependent rows; an agent is marked as deleted, and a user deactivated. Returns notes for the operator. */
+/** Removes one row and its dependent rows. Marks an agent as deleted and deactivates a user. Returns notes for the operator. */
 export async function removeRow(
   trx: Transaction<Tables>,
   section: SectionName,

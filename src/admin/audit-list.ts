@@ -6,7 +6,7 @@ import { ACCESS_KINDS } from './access-events.js'
 
 export const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
 
-/** Filters for rows and events of the audit trail. Times are ISO 8601. */
+/** Filters of the audit trail. Times are in ISO 8601. */
 export interface AuditFilter {
   kind?: (typeof LISTED_KINDS)[number]
   /** The id of a resource, or the email of the affected person. */
@@ -30,10 +30,10 @@ export interface ListedChange {
   request_id: string
   client_address: string
   command: string | null
-  /** The access rights after the event, or details of the event. */
+  /** The access after the event, or further details of the event. */
   detail: unknown
   fields: string[] | null
-  /** The old and new values of the fields; null if they were pruned. */
+  /** The old and new values of the changed fields; null after pruning. */
   difference: Record<string, { from: unknown; to: unknown }> | null
   hash: string | null
 }

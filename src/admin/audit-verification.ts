@@ -3,7 +3,7 @@ import type { ResourceKind, Tables } from '../db/tables.js'
 import { auditHash } from '../updates/audit.js'
 import { inOneSnapshot } from '../updates/read.js'
 
-/** A fault in the audit trail. `version` belongs to the first affected row; it is 0 for a definition. */
+/** A fault in the audit trail. `version` is the version of the first affected row, or 0 for a fault of a definition. */
 export interface AuditFinding {
   kind: ResourceKind | 'tool_definition'
   subject: string
@@ -13,17 +13,17 @@ export interface AuditFinding {
 }
 
 export interface AuditVerification {
-  /** The number of chains verified (one for each agent or tool), and of the rows in them. */
+  /** The number of chains verified (one for each agent or tool). */
   chains: number
   rows: number
-  /** The number of rows from versions before 3.0. They are not part of a chain. */
+  /** The number of rows that versions before 3.0 wrote. These rows are not in a chain. */
   unchained_rows: number
-  /** The time of the oldest verified row; null if there is none. */
+  /** The time of the oldest verified row; null if no row was verified. */
   since: string | null
   findings: AuditFinding[]
 }
 
-/** Recomputes the hash chain of every agent and tool in one database snapshot, and reports rows that were edited, deleted or reordered. */
+/** Recomputes the hash chains of all agents and tools in one database snapshot. Reports rows that were edited, deleted or reordered. */
 export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification> {
   const verify = async (trx: Transaction<Tables>) => {
     const result: AuditVerification = { chains: 0, rows: 0, unchained_rows: 0, since: null, findings: [] }
@@ -34,11 +34,14 @@ export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification
   return await (db.isTransaction ? verify(db as Transaction<Tables>) : inOneSnapshot({ db }, verify))
 }
 
-/** An audit row joined with its agent or tool. The audit columns are null if it has no audit rows. `head` and `anchor`: the ends of its hash chain, in hex. */
+/**
+ * An audit row with its agent or tool. The audit columns are null if the resource has no audit rows. `head` and `anchor` are the hashes at the ends
+ * of its chain, in hex.
+ */
 interface Row {
   id: number
   version: number | null
-  /** Null if the resource was removed. */
+  /** Null if the resource no longer exists. */
   head: string | null
   anchor: string | null
   version_after: number | null
@@ -52,7 +55,7 @@ interface Row {
 
 const ROWS_AT_ONCE = 500
 
-/** Reads the rows of a query through a cursor. The query must have no parameters. */
+/** Reads the rows of a query through a cursor. The query must not have parameters. */
 async function* scan(trx: Transaction<Tables>, query: RawBuilder<Row>): AsyncGenerator<Row> {
   await sql`declare audit_rows no scroll cursor for ${query}`.execute(trx)
   for (;;) {
@@ -100,7 +103,7 @@ async function verifyChains(trx: Transaction<Tables>, kind: ResourceKind, result
 
 type Note = (version: number, problem: AuditFinding['problem'], msg: string) => void
 
-/** Verifies the hash of a row, and its link to the previous row or to the anchor. */
+/** Verifies the hash of a row and its link to the previous row, or to the anchor if it is the first row. */
 function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   const version = row.version_after ?? 0
   const missing = before !== undefined && row.version_before !== before.version_after
@@ -118,7 +121,7 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   else note(version, 'reordered', 'the row does not follow the row before it: one of these rows was replaced or moved')
 }
 
-/** Verifies that the chain ends with the hash that its resource stores. */
+/** Verifies that the last hash of the chain equals the head that is stored with the resource. */
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
     if (!is_removal) note(version_after ?? 0, 'resource_missing', 'it is missing, and no row records its removal')

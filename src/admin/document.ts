@@ -9,14 +9,14 @@ import type { AnyColumnField } from '../updates/field-table.js'
 import { enumeration, flag, freeForm, list, nullable, text, uuid } from '../validation/vocabulary.js'
 
 /*
- * The organisation document, which `agentctl apply` reads and `agentctl export` writes. Texts have the same limits as in the API. If an entry
- * matches an existing row, absent fields stay unchanged. An entry with an id needs no name.
+ * The organisation document, which `agentctl apply` reads and `agentctl export` writes. If an entry matches an existing row, absent fields stay
+ * unchanged. An entry with an id needs no name.
  */
 
 /** A reference to another entry: its name (a user's email, a file's id), its id, or an object with its id. */
 const reference = () => Type.Unknown()
 const optional = Type.Optional
-/** Sequences continue after the largest id, so a given id must leave numbers for later rows. */
+/** A sequence continues after the largest id. The maximum leaves a million ids for later rows. */
 const id = () => optional(Type.Integer({ minimum: 1, maximum: INT4_MAX - 1_000_000 }))
 const name = () => text({ minLength: 1, maxLength: 255 })
 const named = () => ({ id: id(), name: optional(name()) })
@@ -90,7 +90,7 @@ const Tool = Type.Object({
 
 const level = () => optional(enumeration(['viewer', 'editor']))
 
-/** The columns of an agent. All are optional, and nullable if the column is. */
+/** The columns of an agent as document fields. All of them are optional. */
 const agentColumns = Object.fromEntries(
   COLUMNS.flatMap(([name, { request, document = request, nullable: mayBeNull }]: readonly [string, AnyColumnField]) => {
     if (document === undefined) return []

@@ -10,7 +10,7 @@ import { operatorActor } from './operator.js'
 import { isErased, keepingAdministrator, nameOfErased } from './people.js'
 import { Refusal } from './refusal.js'
 
-/** Finds a person by current email or id, with the number of audit rows that contain their address. Throws `Refusal` if there are no data about them. */
+/** Finds a person by email or id, and counts the audit rows with their client address. Throws `Refusal` if no data about the person is stored. */
 async function findPerson(db: Kysely<Tables>, named: string) {
   const uuid = canonicalUuid(named) ?? null
   const { rows } = await sql<{ id: string; email: string }>`
@@ -29,9 +29,9 @@ async function findPerson(db: Kysely<Tables>, named: string) {
 }
 
 /**
- * Erases a person: deactivates the account, and removes its email and the client addresses in its audit rows. The audit chains still verify,
- * because they cover neither of the two. If the account no longer exists, the returned `email` is the id. A plan runs in the same way and is rolled back. Throws
- * `Refusal`, also if no administrator would remain.
+ * Erases a person: deactivates the account, and removes its email, its client addresses in the audit trail and its texts in proposals. The audit
+ * chains stay valid, because their hashes do not cover these values. If the account no longer exists, the returned `email` is the id. `plan` rolls
+ * the transaction back. Throws `Refusal` if no data is stored or no administrator would remain.
  */
 export async function eraseUser(
   db: Kysely<Tables>,
@@ -40,9 +40,9 @@ export async function eraseUser(
 ) {
   const person = await findPerson(db, named)
   await inTransaction({ db }, { rollback: plan }, async trx => {
-    // A document that is applied at the same time could restore the email.
+    // A concurrent apply could restore the email.
     await lockApplies(trx)
-    // Waits for running changes and blocks new ones until this transaction ends.
+    // Waits for running changes and blocks new ones until the transaction ends.
     await sql`lock table audit in share row exclusive mode`.execute(trx)
     await keepingAdministrator(trx, () => shutAccount(trx, person.id, actor))
     await sql`update audit set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)

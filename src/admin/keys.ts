@@ -10,7 +10,7 @@ import { operatorActor } from './operator.js'
 
 type StoredHeader = SealedSecret & HeaderPlace & { position: number; mask: Buffer }
 
-/** Reads the encrypted header values of one tool or of all tools. */
+/** Reads the encrypted header values that match the condition `which`. */
 export async function sealedHeaders(db: Kysely<Tables>, which: RawBuilder<unknown>): Promise<StoredHeader[]> {
   const { rows } = await sql<StoredHeader>`
     select position, name as "headerName", tool_id as "toolId", key_id as "keyId", nonce, ciphertext, mask
@@ -18,7 +18,7 @@ export async function sealedHeaders(db: Kysely<Tables>, which: RawBuilder<unknow
   return rows
 }
 
-/** Decrypts every stored secret. Returns those that cannot be decrypted, and the number of secrets for each key of the ring and each key in use. */
+/** Decrypts every stored secret. Returns the secrets that cannot be decrypted, and the number of secrets encrypted with each key. */
 export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
   const headers = await sealedHeaders(db, sql`true`)
   const counts = new Map([...ring.keys.keys()].map(id => [id, 0]))
@@ -35,8 +35,8 @@ export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
 }
 
 /**
- * Encrypts all stored secrets with the ring's first key, in one transaction for each tool. The service can run meanwhile. Tools with a secret that cannot be
- * decrypted are skipped and listed. Throws `KeyRingMissing` if a different key has encrypted secrets under the first key's id.
+ * Encrypts all stored secrets with the ring's first key, in one transaction for each tool. The service can run meanwhile. Skips and returns the
+ * tools with a secret that cannot be decrypted. Throws `KeyRingMissing` if the first key's id was used with a different key.
  */
 export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor = operatorActor()) {
   await unusableKeys(db, ring)
@@ -56,7 +56,7 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
   return rotation
 }
 
-/** Encrypts the values of a tool that other keys have encrypted. Returns their number, or undefined if one cannot be decrypted. */
+/** Encrypts a tool's values with the first key, if other keys encrypted them. Returns their number, or undefined if a value cannot be decrypted. */
 async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number | undefined> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
   const headers = await sealedHeaders(trx, sql`tool_id = ${toolId} and key_id <> ${ring.currentId}`)

@@ -3,8 +3,8 @@ import { hostname, userInfo } from 'node:os'
 import type { Actor } from '../updates/audit.js'
 
 /**
- * The operator as the author in the audit trail: the user and host of the operating system, and the command without values, which may be secret
- * or personal. Each command has one request id, which groups its changes.
+ * Returns the operator as the author in the audit trail: the operating system's user and host, and the command without secret or personal values.
+ * All changes of one command share a request id.
  */
 export function operatorActor(command: string | null = null): Actor {
   return {
@@ -20,6 +20,6 @@ function userName(): string {
   try {
     return userInfo().username
   } catch {
-    return `uid ${process.getuid?.()}` // the password file of a container may lack an entry
+    return `uid ${process.getuid?.()}` // the user may have no entry in a container's password file
   }
 }

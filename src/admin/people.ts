@@ -7,7 +7,7 @@ import { recordAccess } from './access-events.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
-/** Creates a user and returns the id. Throws `Refusal` if the email is taken. */
+/** Creates a user and returns the id. Throws `Refusal` if another user has the email. */
 export async function createUser(
   db: Kysely<Tables>,
   user: { email: string; kind: UserKind; permissions: Permission[] },
@@ -37,7 +37,7 @@ export async function listUsers(db: Kysely<Tables>) {
     .execute()
 }
 
-/** The email of the first active administrator, in alphabetical order; undefined if there is none. Permissions may come from a group. */
+/** Returns the alphabetically first email of an active administrator, or undefined. The permission may come from a group. */
 export async function firstAdministrator(db: Kysely<Tables>): Promise<string | undefined> {
   const { rows } = await sql<{ email: string }>`
     select u.email from user_account u
@@ -48,10 +48,10 @@ export async function firstAdministrator(db: Kysely<Tables>): Promise<string | u
   return rows[0]?.email
 }
 
-/** The lock of every transaction that may remove an administrator, because two at the same time could remove the last two. */
+/** The advisory lock of transactions that may remove an administrator. Without it, two of them could remove the last two administrators. */
 const ADMINISTRATORS_LOCK = 7_153_001
 
-/** Runs work in a transaction. Rolls back and throws `Refusal` if the work would remove the last administrator. */
+/** Runs work in a transaction. If no administrator would remain, rolls back and throws `Refusal`. */
 export async function keepingAdministrator<T>(
   db: Kysely<Tables>,
   work: (trx: Transaction<Tables>) => Promise<T>,
@@ -69,7 +69,10 @@ export async function keepingAdministrator<T>(
   })
 }
 
-/** Deactivates a user with immediate effect. Returns false if they were already inactive. Throws `Refusal`. */
+/**
+ * Deactivates a user with immediate effect. Returns false if the user was already inactive. Throws `Refusal` if there is no such user or no
+ * administrator would remain.
+ */
 export async function deactivateUser(
   db: Kysely<Tables>,
   email: string,
@@ -90,17 +93,17 @@ export function isEmail(text: string): boolean {
   return text.length <= EMAIL_LENGTH_MAX && /^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u.test(text)
 }
 
-/** The email of an erased account. It is unique and not a valid address. */
+/** Returns the email of an erased account. It is unique and not a valid address. */
 export function nameOfErased(id: string): string {
   return `erased-${id}@erased.invalid`
 }
 
-/** True if the person was erased. Their account stays inactive. */
+/** True if the account was erased. */
 export function isErased({ id, email }: { id: string; email: string }): boolean {
   return email === nameOfErased(id)
 }
 
-/** Finds a user by id or email (in any case), and locks them until the transaction ends. Throws `Refusal`. */
+/** Finds a user by id or email and locks the row. Emails match in any case. Throws `Refusal` if there is no such user. */
 export async function lockUser(
   trx: Transaction<Tables>,
   named: string,

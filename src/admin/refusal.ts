@@ -7,17 +7,17 @@ export const EXIT = {
   error: 1,
   /** With `--plan`: applying would change something. */
   differs: 2,
-  /** A check finished and found faults. */
+  /** A check completed and found faults. */
   findings: 3,
   usage: 64,
   /** The database is unreachable or read-only. */
   unavailable: 69,
-  /** The change may be stored. Check before repeating it. */
+  /** The change may have been stored. The operator must check before repeating the command. */
   doubt: 75,
   configuration: 78,
 } as const
 
-/** The request cannot be carried out. The message explains why to the operator. */
+/** The command cannot be carried out. The message explains the reason to the operator. */
 export class Refusal extends Error {}
 
 /** A document is invalid. `faults` lists all faults of the first check that failed. */
@@ -27,7 +27,7 @@ export class InvalidDocument extends Refusal {
   }
 }
 
-/** A place in a document as text, for example `agents[3].tools[0]`. */
+/** Formats a path in a document, for example `agents[3].tools[0]`. */
 export function placeText(loc: readonly (string | number)[]): string {
   const text = loc.map(step =>
     typeof step === 'number' ? `[${step}]` : /^[\w-]+$/.test(step) ? `.${step}` : `[${JSON.stringify(step)}]`,
@@ -35,7 +35,7 @@ export function placeText(loc: readonly (string | number)[]): string {
   return text.join('').replace(/^\./, '') || 'the document'
 }
 
-/** A count with its noun, for example `1 fault` or `2 faults`. */
+/** Formats a number with its noun, for example `1 fault` or `2 faults`. */
 export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`
 }

@@ -8,11 +8,11 @@ import { Refusal } from './refusal.js'
 export interface Source {
   value: unknown
   isJson: boolean
-  /** The lines (from 1) of the values at these places. A missing value has the line of its nearest parent. */
+  /** Returns the line number (from 1) of the value at each path. For a missing value, it is the line of the nearest parent. */
   linesOf(locs: readonly Loc[]): number[]
 }
 
-/** Reads a JSON or YAML file. Throws `Refusal` if it cannot be read, is not UTF-8, or has another format. */
+/** Reads a JSON or YAML file. Throws `Refusal` if the file is unreadable, not UTF-8, or neither JSON nor YAML. */
 export function readSource(path: string): Source {
   let bytes: Buffer
   try {
@@ -23,7 +23,7 @@ export function readSource(path: string): Source {
   return parseSource(decoded(bytes, path))
 }
 
-/** Like `readSource`, for a command-line argument. `-` means standard input. */
+/** Reads the file of a command-line argument like `readSource`. `-` means standard input. */
 export async function readGivenSource(path: string): Promise<Source> {
   if (path !== '-') return readSource(path)
   return parseSource(decoded(await buffer(process.stdin), 'standard input'))
@@ -37,22 +37,22 @@ function decoded(bytes: Buffer, name: string): string {
   }
 }
 
-/** Warnings that count as errors, because parts of the text would be lost. For example, a secret that begins with "!" would be cut. */
+/** YAML warnings that are treated as errors, because the parser dropped part of the text. */
 const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIVE', 'BAD_COLLECTION_TYPE'])
 
 /**
- * Parses JSON, or YAML 1.2 with merge keys (`<<`). Throws `Refusal` with the line of each syntax error. Messages never quote the text, which may
- * contain a secret.
+ * Parses JSON, or YAML 1.2 with merge keys (`<<`). Throws `Refusal` with the line of each syntax error. The messages do not quote the text, because
+ * it may contain secrets.
  */
 export function parseSource(text: string): Source {
   try {
     return { value: JSON.parse(text), isJson: true, linesOf: locs => linesIn(parsed(text, false), locs) }
   } catch {
-    // JSON is tried first, because it is parsed much faster than YAML.
+    // JSON is tried first, because it parses much faster than YAML.
   }
   try {
     const found = parsed(text, true)
-    // A few lines with nested aliases can expand to gigabytes, so the number of aliases is limited.
+    // Nested aliases can expand a few lines to gigabytes, so the number of aliases is limited.
     return { value: found.document.toJS({ maxAliasCount: 100 }), isJson: false, linesOf: locs => linesIn(found, locs) }
   } catch (error) {
     if (error instanceof Refusal) throw error

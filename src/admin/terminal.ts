@@ -1,15 +1,15 @@
 /*
- * Escapes text for a terminal. Names, prompts and emails come from other people, and control characters in them could forge a row, set the
- * window's title or reverse text.
+ * Escapes text for a terminal. Names, prompts and emails come from other people. Control characters in them could imitate rows, set the window
+ * title or reverse text.
  */
 
-/** A cell of a table. Null and undefined are shown as a dash, and lists with commas. */
+/** A cell of a table. Null and undefined are shown as a dash, and lists are joined with commas. */
 export type Cell = string | number | readonly (string | number)[] | null | undefined
 
-/** Control characters (C0, C1, DEL), characters that change the direction of text, and separators that some terminals treat as line ends. */
+/** Control characters, characters that change the direction of text, and separators that some terminals treat as line ends. */
 const CONTROL = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu
 
-/** Text on one line. Control characters are escaped as in JSON: `\n`, `\u001b`. */
+/** Returns text for one line. Control characters are escaped as in JSON: `\n`, `\u001b`. */
 export function harmless(text: string): string {
   return text.replace(CONTROL, found => {
     const json = JSON.stringify(found).slice(1, -1)

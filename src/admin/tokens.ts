@@ -12,31 +12,31 @@ const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
 
 export interface TokenRequest {
   email: string
-  /** The scopes of the token. Empty: it has all rights of its user. */
+  /** The scopes of the token. Without scopes, the token has all rights of its user. */
   scopes?: readonly Scope[]
-  /** The agents and tools that the token is bound to. If both lists are empty, it is not bound. */
+  /** The agents and tools that the token is bound to. With two empty lists, the token is not bound. */
   personaIds?: readonly number[]
   toolIds?: readonly number[]
-  /** Seconds until the token expires; null: never. Default: 90 days. */
+  /** Seconds until the token expires. Null: the token never expires. Default: 90 days. */
   expiresInS?: number | null
   requireIfMatch?: boolean
 }
 
-/** A new token, which is shown only once. `expires_at` is ISO 8601 in UTC. */
+/** A new token in clear text. It cannot be shown again. `expires_at` is in ISO 8601 in UTC. */
 export interface IssuedToken {
   id: number
   token: string
   expires_at: string | null
 }
 
-/** The kind of token for each of these scopes, in order of precedence. */
+/** Scopes with their own kind of token. The first matching scope determines the kind. */
 const RESTRICTED = [
   ['runtime', 'runtime'],
   ['read', 'read_only'],
   ['propose', 'proposals_only'],
 ] as const
 
-/** Creates a token for an active user, found by email or id. Throws `Refusal` if there is none. */
+/** Creates a token for an active user, found by email or id. Throws `Refusal` if the user does not exist or is inactive. */
 export async function createToken(
   db: Kysely<Tables>,
   request: TokenRequest,
@@ -68,7 +68,7 @@ function listOrNull<Item>(items: readonly Item[] = []): Item[] | null {
   return items.length === 0 ? null : [...new Set(items)]
 }
 
-/** The tokens of one user or of all users, without secrets. `digest` is the value that the log shows for a token. */
+/** Lists the tokens of one user or of all users. `digest` identifies a token in the log. */
 export async function listTokens(db: Kysely<Tables>, email: string | null = null) {
   return await db
     .selectFrom('token as t')
@@ -81,7 +81,7 @@ export async function listTokens(db: Kysely<Tables>, email: string | null = null
     .execute()
 }
 
-/** Revokes a token with immediate effect. Returns false if it was already revoked. Throws `Refusal`. */
+/** Revokes a token with immediate effect. Returns false if the token was already revoked. Throws `Refusal` if it does not exist. */
 export async function revokeToken(db: Kysely<Tables>, id: number, actor: Actor = operatorActor()): Promise<boolean> {
   return await joined(db, async trx => {
     const token = await trx.selectFrom('token').select('revoked_at').where('id', '=', id).forUpdate().executeTakeFirst()

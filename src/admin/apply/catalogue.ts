@@ -13,7 +13,7 @@ import { Refusal } from '../refusal.js'
 
 export type Id = number | string
 
-/** An entry of the document with the id of its row, which may not exist yet. */
+/** An entry of the document and the id of its row. The row does not exist yet if `isNew` is true. */
 export interface Matched {
   entry: Readonly<Record<string, unknown>>
   loc: Loc
@@ -30,22 +30,22 @@ export interface Outcome {
   name: string
   /** `kept`: pruning could not remove it, for the given `reason`. */
   action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept'
-  /** The changed fields with old and new values. A new row is compared with a blank one. Secrets are masks. */
+  /** The changed fields with old and new values. A new row is compared with the initial values. Secrets are shown as masks. */
   fields: Change[]
-  /** How a new definition affects the model that calls the tool. */
+  /** The effects of a new definition on the model that calls the tool. */
   impact?: string[]
   reason?: string
   /** Warnings, for example that secrets will be sent to new addresses. */
   notes?: string[]
 }
 
-/** The planned outcomes of some lists; `store` writes them. */
+/** The outcomes for some lists. `store` stores the changes. */
 export interface Plan {
   outcomes: Outcome[]
   store(trx: Transaction<Tables>, actor: Actor): Promise<void>
 }
 
-/** A list of a document: the noun for an entry, the table, and the column that references contain. */
+/** How a list of a document is stored. `noun` names an entry in messages, and `named` is the column that references contain. */
 interface Table {
   noun: string
   table: keyof Tables
@@ -54,16 +54,16 @@ interface Table {
   owner?: 'owner_id' | 'user_id'
   /** SQL: true for deleted agents and inactive users. */
   gone?: RawBuilder<boolean>
-  /** SQL: true for rows that callers can rename. Their names are not unique, so such rows are matched by name and owner. */
+  /** SQL: true for rows that callers can rename. Their names are not unique, so these rows are found by name and owner. */
   renamable?: RawBuilder<boolean>
-  /** The kind of the access events for changes of this list, if the list affects access. */
+  /** The kind of access event to record. Absent if changes of this list do not affect access. */
   access?: AccessKind
 }
 
 const named = { named: 'name', ids: 'sequence' } as const
 const isCustom = sql<boolean>`in_code_tool_id is null and mcp_server_id is null`
 
-/** Each list refers only to earlier ones. */
+/** The lists of a document. Each list refers only to lists above it. */
 export const TABLES: Readonly<Record<SectionName, Table>> = {
   users: { noun: 'user', table: 'user_account', named: 'email', ids: 'uuid', gone: sql`not active`, access: 'user' },
   groups: { ...named, noun: 'group', table: 'user_group', access: 'group' },
@@ -80,7 +80,6 @@ export const TABLES: Readonly<Record<SectionName, Table>> = {
 
 export const SECTIONS = Object.keys(TABLES) as SectionName[]
 
-/** The columns that are needed to match a row. */
 interface Row {
   id: Id
   name: string
@@ -89,7 +88,7 @@ interface Row {
   renamable: boolean
 }
 
-/** Reads all lists and matches the document's entries with their rows. Faults are added to the catalogue. */
+/** Reads all lists and matches the document's entries with stored rows. Adds faults to the catalogue. */
 export async function readCatalogue(db: Kysely<Tables>, document: OrganisationDocument): Promise<Catalogue> {
   const catalogue = new Catalogue()
   for (const section of SECTIONS) {
@@ -107,11 +106,11 @@ interface List {
   matched: readonly Matched[]
   unnamed: readonly Row[]
   ids: ReadonlySet<Id>
-  /** The ids by case-folded name. */
+  /** The ids of the rows with each name. Emails and UUIDs are in canonical form. */
   names: ReadonlyMap<string, readonly Id[]>
 }
 
-/** Matches entries of a document with rows of the database, and references with ids. */
+/** Matches entries of a document with stored rows, and references with ids. */
 export class Catalogue {
   readonly faults: Fault[] = []
   readonly #lists = new Map<SectionName, List>()
@@ -126,7 +125,7 @@ export class Catalogue {
     return this.#lists.get(section)?.unnamed.filter(({ gone }) => !gone) ?? []
   }
 
-  /** The id of a referenced row. If the reference matches no row or several, adds a fault and returns null. */
+  /** Returns the id of a referenced row. If no row or several rows match, adds a fault and returns null. */
   resolve(section: SectionName, given: unknown, loc: Loc): Id | null {
     const [id, ...others] = this.#meant(section, given)
     const reference = `${TABLES[section].noun} ${JSON.stringify(given)}`
@@ -136,7 +135,7 @@ export class Catalogue {
     return this.fault(loc, `${reference} not found${byName ? ' in this document: give its id' : ''}`, 'not_found')
   }
 
-  /** The ids that a reference may refer to. A name that callers can change matches only entries of the document. */
+  /** The ids that a reference may mean. A tool's name matches only tools in the document, because callers can rename stored tools. */
   #meant(section: SectionName, given: unknown): readonly Id[] {
     const list = this.#lists.get(section)
     const reference = typeof given === 'object' && given !== null && 'id' in given ? given.id : given
@@ -145,7 +144,7 @@ export class Catalogue {
     return (typeof reference === 'string' && list?.names.get(folded(section, reference))) || []
   }
 
-  /** Matches one list with the stored rows and assigns ids to new ones. */
+  /** Matches the entries of one list with stored rows and assigns ids to new rows. */
   async match(
     db: Kysely<Tables>,
     section: SectionName,
@@ -188,7 +187,7 @@ export class Catalogue {
     })
   }
 
-  /** The row with the same name and owner as an entry without an id. */
+  /** Finds the row for an entry without an id, by name and owner. */
   #owned(section: SectionName, { owner }: Matched['entry'], loc: Loc, namesakes: readonly Row[]): Row | undefined {
     const { noun, renamable } = TABLES[section]
     if (renamable && (owner ?? null) === null) {
@@ -219,7 +218,7 @@ export class Catalogue {
   }
 }
 
-/** The next ids of a sequence for entries without one. Skips ids that other entries specify. */
+/** Takes ids from a sequence for the entries without an id. Skips ids that other entries specify. */
 async function newIds(
   db: Kysely<Tables>,
   table: string,
@@ -243,9 +242,9 @@ function grouped<Named extends { name: string }>(section: SectionName, rows: rea
   return groups
 }
 
-/** The id in its stored form: UUIDs are canonical. */
+/** Returns the id in its stored form. UUIDs become canonical. */
 function storedId(section: SectionName, given: unknown): Id {
-  const id = given as Id // a value of another type equals no id
+  const id = given as Id // an id of another type matches no row
   return TABLES[section].ids === 'sequence' ? id : (canonicalUuid(String(id)) ?? id)
 }
 
@@ -259,7 +258,7 @@ export function outcomeOf(section: SectionName, { id, name, isNew }: Matched, fi
   return { section, id, name, action: isNew ? 'created' : fields.length > 0 ? 'changed' : 'unchanged', fields }
 }
 
-/** The planned change of an agent or tool. `version` is the version that the decision was based on; undefined for a new row. */
+/** The planned change of an agent or tool. `version` is the version that was read for the plan; undefined for a new row. */
 export interface Planned<T extends ResourceTypes> {
   outcome: Outcome
   version: number | undefined
@@ -267,8 +266,8 @@ export interface Planned<T extends ResourceTypes> {
 }
 
 /**
- * Creates and changes agents or tools in the order of their ids, so that row locks cannot deadlock. Throws `Refusal` if a new id was taken or a
- * row changed meanwhile.
+ * Creates and changes agents or tools in the order of their ids, so that row locks cannot deadlock. Throws `Refusal` if a new id is in use or a row
+ * was changed concurrently.
  */
 export async function storeInOrder<T extends ResourceTypes>(
   trx: Transaction<Tables>,

@@ -11,7 +11,7 @@ import { sharedNames } from '../../tool/function-names.js'
 import { type Catalogue, type Matched, outcomeOf, type Plan, storeInOrder } from './catalogue.js'
 import { valueIn } from './words.js'
 
-/** Plans the changes to the agents of a document. Faults are added to the catalogue. */
+/** Plans the changes to the agents of a document. Adds faults to the catalogue. */
 export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Promise<Plan> {
   const matches = catalogue.entries('agents')
   const ids = matches.map(({ id }) => Number(id))
@@ -36,7 +36,7 @@ export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Pr
   }
 }
 
-/** Reads the agents with these ids, or all agents, including deleted ones; sorted by id. */
+/** Reads the agents with these ids, or all agents, sorted by id. Includes deleted agents. */
 export async function readPersonas(db: Kysely<Tables>, ids?: readonly number[]): Promise<PersonaState[]> {
   const states = db.selectFrom('persona as p').select(personaState(viewerWithValues(OPERATOR)).as('state'))
   const which = ids === undefined ? states : states.where('p.id', '=', anyOf(val(ids)))
@@ -52,6 +52,6 @@ function mergedContent(before: PersonaContent, match: Matched, catalogue: Catalo
   for (const [relation] of RELATIONS) given[relation] = valueIn(match, relation, catalogue)
   const named = Object.entries(given).filter(([, value]) => value !== undefined)
   const content: PersonaContent = { ...contentOf(before), ...Object.fromEntries(named) }
-  // Drops a share of the owner, who has all rights anyway. The update operation does the same.
+  // Omits a share for the owner, who has all rights anyway. The update operation does the same.
   return { ...content, users: content.users.filter(share => share.id !== content.owner_id) }
 }

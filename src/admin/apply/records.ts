@@ -10,17 +10,17 @@ import { entryInWords, type Refer, valueIn } from './words.js'
 type Row = Record<string, unknown>
 type Section = Exclude<SectionName, 'tools' | 'agents'>
 
-/** A linked table. Its rows that belong to a record are lists in that record. */
+/** A table of links, for example between groups and users. A document shows the links of a record as lists in the record. */
 interface Link {
   table: keyof Tables
   owner: 'user_group_id' | 'document_set_id'
   lists(rows: readonly Row[]): Record<string, unknown[]>
-  /** The rows for the lists of a record, without the owner's column. */
+  /** Converts the lists of a record to rows, without the `owner` column. */
   rows(record: Row): Row[]
 }
 
 interface Shape {
-  /** The columns, with the values of a new row. */
+  /** The initial value of each column in a new row. */
   columns: Row
   links?: readonly Link[]
 }
@@ -82,12 +82,12 @@ function linkOf(field: string, table: keyof Tables, column: string): Link {
 
 export const RECORD_SECTIONS = Object.keys(SHAPES) as Section[]
 
-/** The linked rows that are removed together with a row. */
+/** The links that are removed together with a row. */
 export function linksOf(section: Section): readonly Link[] {
   return SHAPES[section].links ?? []
 }
 
-/** Reads the rows of one list with their linked rows, sorted by id (users by email). */
+/** Reads the rows of one list with their links, sorted by id (users by email). */
 async function readRecords(db: Kysely<Tables>, section: Section): Promise<Map<Id, Row>> {
   const { table, named } = TABLES[section]
   const columns = sql.join(['id', ...Object.keys(SHAPES[section].columns)].map(column => sql.ref(column)))
@@ -97,7 +97,7 @@ async function readRecords(db: Kysely<Tables>, section: Section): Promise<Map<Id
   for (const { table, owner, lists } of linksOf(section)) {
     const linked = new Map<Id, Row[]>(rows.map(({ id }) => [id, []]))
     const found = await sql<Row>`select * from ${sql.table(table)} order by 1, 2`.execute(db)
-    for (const row of found.rows) linked.get(row[owner] as Id)?.push(row) // the owner's id
+    for (const row of found.rows) linked.get(row[owner] as Id)?.push(row) // the column contains ids
     for (const [id, rows] of linked) Object.assign(records.get(id) ?? {}, lists(rows))
   }
   return records
@@ -109,7 +109,7 @@ export async function readSection(db: Kysely<Tables>, section: Section, refer: R
   return records.map(({ name, ...others }) => entryInWords({ ...others, ...(name != null && { name }) }, refer))
 }
 
-/** Plans the changes to a list without versions. Faults are added to the catalogue. */
+/** Plans the changes to a list other than agents and tools. Adds faults to the catalogue. */
 export async function planRecords(db: Kysely<Tables>, section: Section, catalogue: Catalogue): Promise<Plan> {
   const matches = catalogue.entries(section)
   const stored = matches.length > 0 ? await readRecords(db, section) : new Map<Id, Row>()
@@ -157,7 +157,7 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
   }
 }
 
-/** The record after the fields of its entry were applied. */
+/** Returns the record with the fields of its entry applied. */
 function mergedRecord(section: Section, before: Row, match: Matched, catalogue: Catalogue): Row {
   const record = { ...before }
   for (const field of Object.keys(before).filter(field => field !== 'id')) {

@@ -30,16 +30,16 @@ import { readSource } from '../source.js'
 import { type Catalogue, type Matched, outcomeOf, type Plan, type Planned, storeInOrder } from './catalogue.js'
 import { valueIn } from './words.js'
 
-/** What tools need in addition to the document. */
+/** The data for applying tools that is not in the document. */
 export interface ToolSurroundings {
   ring: KeyRing
-  /** The environment for `${env:NAME}` references. */
+  /** The environment variables for `${env:NAME}` references. */
   env: Readonly<Record<string, string | undefined>>
   /** The folder for relative paths in `definition_file`. Default: the current folder. */
   baseDir?: string
 }
 
-/** The requested changes of one tool. The API's rules check `fields`. Absent fields and columns stay unchanged. */
+/** The requested changes of one tool. The API's rules apply to `fields` but not to `columns`. Absent fields and columns stay unchanged. */
 interface GivenTool {
   fields: ToolUpdateFields
   columns: Partial<ToolContent>
@@ -47,7 +47,7 @@ interface GivenTool {
   warnings?: number
 }
 
-/** Plans the changes to the tools of a document. Faults are added to the catalogue. */
+/** Plans the changes to the tools of a document. Adds faults to the catalogue. */
 export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
   const states = await db
@@ -85,12 +85,12 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
   }
 }
 
-/** The state that a new tool is compared with. */
+/** The initial state of a new tool, for the comparison with its entry. */
 function blankTool(id: number): ToolState {
   return { ...BLANK_TOOL, id, headers: [] as unknown[] } as ToolState
 }
 
-/** Applies the API's rules to the operator's changes, for built-in tools too. Faults are added to the catalogue at `loc`. */
+/** Decides with the API's rules, but also allows changes of built-in tools. Adds faults to the catalogue. */
 function decideAsOperator(
   state: ToolState,
   { fields, columns }: GivenTool,
@@ -114,7 +114,7 @@ function decideAsOperator(
   }
 }
 
-/** Describes how a new definition or other headers affect the model that calls the tool. For a first definition, lists its operations. */
+/** Describes how a new definition or other headers affect the model that calls the tool. For a first definition, returns its operations. */
 function impactOf(before: ToolState, { fields: { definition, custom_headers }, methods = [] }: GivenTool): string[] {
   const { definition_text: stored, definition_hash: hash } = before
   const headerNamesBefore = before.headers.map(({ name }) => name)
@@ -146,17 +146,17 @@ async function givenTool(
   return { fields, columns: Object.fromEntries(values), ...checked }
 }
 
-/** Documents may refer only to environment variables with this prefix. */
+/** Documents can refer only to environment variables with this prefix. */
 const PREFIX = 'AGENTS_'
 
-/** The reference to an environment variable, as it is written in a document. */
+/** Returns a reference to an environment variable, for use in a document. */
 export function placeholder(variable: string): string {
   return `\${env:${variable}}`
 }
 
 /**
- * Fills in the secret header values of an entry. If a value is missing or equals the stored value, it becomes that value's mask, so that
- * applying an export changes nothing.
+ * Returns the headers of an entry with their secret values. A value that is missing or equals the stored value becomes the stored value's mask, so
+ * that applying an export changes nothing.
  */
 async function givenHeaders(
   db: Kysely<Tables>,
@@ -187,7 +187,7 @@ async function givenHeaders(
   })
 }
 
-/** The checked definition of an entry. Faults are added to the catalogue. */
+/** Returns the checked definition of an entry. Adds faults to the catalogue. */
 function givenDefinition(
   { entry, isNew, loc }: Matched,
   catalogue: Catalogue,

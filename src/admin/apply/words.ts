@@ -5,12 +5,12 @@ import type { Change } from '../../updates/audit.js'
 import type { SectionName } from '../document.js'
 import { type Catalogue, type Id, type Matched, SECTIONS, TABLES } from './catalogue.js'
 
-/* Translates names of columns and audit fields to field names of documents, and back. */
+/* Translates names of columns and audit fields to field names in documents, and back. */
 
-/** Returns a document's reference to a row: its name or email, or an object with its id if the name is not unique. */
+/** Returns the reference to a row in a document: its name or email, or an object with its id if several rows have the name. */
 export type Refer = (section: SectionName, id: Id | null) => unknown
 
-/** Reads the names of all rows, for references. */
+/** Reads the names of all rows and returns a function that makes references. */
 export async function readReferences(db: Kysely<Tables>): Promise<Refer> {
   const names = new Map<string, string | null>()
   const counts = new Map<string, number>()
@@ -30,7 +30,10 @@ export async function readReferences(db: Kysely<Tables>): Promise<Refer> {
   }
 }
 
-/** How a document shows references: the name of the field, the list that it refers to, and the key of the reference within an object. */
+/**
+ * How a document shows references. `word` is the field, `section` the list that it refers to, and `key` the member with the reference if each item
+ * is an object.
+ */
 interface Reference {
   word: string
   section: SectionName
@@ -55,7 +58,7 @@ const REFERENCES: Readonly<Record<string, Reference>> = {
   ),
 }
 
-/** The value of a column or list in an entry, with references as ids; undefined if the entry omits it. */
+/** Returns the value of a column or list in an entry, with ids in place of references. Returns undefined if the entry omits the field. */
 export function valueIn({ entry, loc }: Matched, field: string, catalogue: Catalogue): unknown {
   const { word, section, key, isShare } = REFERENCES[field] ?? { word: field }
   const given = entry[word]
@@ -63,7 +66,7 @@ export function valueIn({ entry, loc }: Matched, field: string, catalogue: Catal
   if (!Array.isArray(given)) return catalogue.resolve(section, given, [...loc, word])
   const found = given.map((item, index) => {
     const at = [...loc, word, index]
-    // Users and groups are references in a document set, but shares in an agent.
+    // A document set lists users and groups directly. An agent lists them as shares, which are objects.
     if (key === undefined || !Object.hasOwn(Object(item), key))
       return [catalogue.resolve(section, item, at), undefined] as const
     const { [key]: named, ...rest } = item
@@ -74,7 +77,7 @@ export function valueIn({ entry, loc }: Matched, field: string, catalogue: Catal
   return distinct.map(([id, record]) => record ?? id)
 }
 
-/** The name and value of a column, as a document shows them. */
+/** Returns the name and value of a column as a document shows them. */
 function inWords(field: string, value: unknown, refer: Refer): [word: string, value: unknown] {
   const { word, section, key = 'id' } = REFERENCES[field] ?? { word: field }
   if (section === undefined) return [word, value]
@@ -86,12 +89,12 @@ function inWords(field: string, value: unknown, refer: Refer): [word: string, va
   return [word, Array.isArray(value) ? value.map(named) : named(value ?? null)]
 }
 
-/** All columns of a row, as the fields of an entry. */
+/** Returns all columns of a row as fields of an entry. */
 export function entryInWords(row: object, refer: Refer): Record<string, unknown> {
   return Object.fromEntries(Object.entries(row).map(([field, value]) => inWords(field, value, refer)))
 }
 
-/** Returns the changes with field names and references as documents write them. */
+/** Returns the changes with the field names and references of documents. */
 export function changesInWords(changes: readonly Change[], refer: Refer): Change[] {
   return changes.map(change => {
     const [field, from] = inWords(change.field, change.from, refer)

@@ -22,20 +22,20 @@ export interface Output {
   remark(text: string): void
 }
 
-/** The name of a command without `agentctl`, for example `token create`. */
+/** Returns the name of a command without `agentctl`, for example `token create`. */
 export function nameOf(command: Command): string {
   return command.parent === null ? '' : `${nameOf(command.parent)} ${command.name()}`.trim()
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** Commands such as migrations and audit verification may take minutes. */
+/** The statement timeout of commands. Migrations and audit verification can take minutes. */
 const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000' }
 
-/** One command line, with its environment, output and database. */
+/** One run of `agentctl`, with its environment, output and database. */
 export class CommandLine {
   status: number = EXIT.ok
-  /** True once the database has answered. If the connection is lost after that, a change may be stored. */
+  /** True after the database has answered. If the connection is lost later, a change may be stored. */
   connected = false
   #command: Command | undefined
   #actor: Actor | undefined
@@ -47,8 +47,8 @@ export class CommandLine {
   ) {}
 
   /**
-   * Adds a command. `usage` is its name and arguments, `example` the arguments shown in its help. `run` receives the parsed options and
-   * arguments, and returns the exit status, or undefined for success.
+   * Adds a command. `usage` is its name and arguments. `example` has the arguments in the help's example. `run` returns the exit status, or
+   * undefined for success.
    */
   add<Options extends object, Arguments extends unknown[]>(
     parent: Command,
@@ -69,13 +69,13 @@ export class CommandLine {
     })
   }
 
-  /** The configuration. Throws `InvalidConfiguration`. */
+  /** Reads the configuration. Throws `InvalidConfiguration`. */
   get config(): Config {
     const given = Object.entries(this.env).filter(([, value]) => value !== '')
     return readConfig({ ...PATIENCE, ...Object.fromEntries(given) })
   }
 
-  /** This command as the author in the audit trail: its name and the options given, without their values. */
+  /** The operator as the author in the audit trail, with the name of this command and its options. Option values are omitted. */
   get actor(): Actor {
     const command = this.#command
     const isGiven = (name: string) => command?.getOptionValueSource(name) === 'cli'
@@ -121,7 +121,10 @@ export class CommandLine {
     return await this.#opened
   }
 
-  /** The database at DATABASE_URL or of a running service, and the state of its schema. Throws `NotConfigured`, also if the schema requires a later program. */
+  /**
+   * Opens the database at DATABASE_URL, or the embedded one, and reads the state of its schema. Throws `NotConfigured` if there is no database or
+   * its schema requires a newer program.
+   */
   async rawDatabase(): Promise<OpenedDatabase & { schema: Exclude<SchemaState, { kind: 'ahead' }> }> {
     const opened = await this.#open()
     const schema = await schemaState(opened.database.db, VERSION)
@@ -131,7 +134,7 @@ export class CommandLine {
     return { ...opened, schema }
   }
 
-  /** The database, if its schema is current. Throws `NotConfigured`. */
+  /** Opens the database. Throws `NotConfigured` unless its schema is current. */
   async database(): Promise<Database> {
     const { database, schema } = await this.rawDatabase()
     if (schema.kind === 'current') return database
@@ -143,16 +146,16 @@ export class CommandLine {
     return (await this.database()).db
   }
 
-  /** The key ring. Opens an embedded database first, because its key file is created next to the data. */
+  /** Reads the key ring. Opens an embedded database first, because its key file is created in the same folder. */
   async ring(): Promise<KeyRing> {
     if (this.config.database.url === undefined) await this.#open()
     return configuredKeyRing(this.config)
   }
 }
 
-/* Parsers of options and arguments. Commander puts the option's name in front of their errors. */
+/* Parsers of options and arguments. Commander adds the option's name to their errors. */
 
-/** Parses an id, which is a positive whole number. */
+/** Parses a positive whole number. */
 export function wholeNumber(text: string): number {
   if (!/^[1-9]\d{0,9}$/.test(text) || Number(text) > 2_147_483_647)
     throw new InvalidArgumentError('It must be a whole number from 1.')

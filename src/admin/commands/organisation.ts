@@ -72,7 +72,7 @@ function printReport(call: CommandLine, report: ApplyReport): void {
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)
 }
 
-/** Prints one outcome: a line with a sign for its action, then each field with its old and new value. */
+/** Prints one outcome: a line with a sign for its action, then a line for each changed field. */
 function printOutcome(call: CommandLine, outcome: Outcome): void {
   const { section, id, name, action, fields, reason, impact = [], notes = [] } = outcome
   const row = section === 'users' ? [section, name] : [section, id, name]
@@ -85,7 +85,7 @@ function printOutcome(call: CommandLine, outcome: Outcome): void {
   for (const note of notes) call.print(`    ${note}`)
 }
 
-/** The old and new value of a field; for a list, the items removed and added. */
+/** Formats the old and new value of a field. For lists, shows the removed and added items. */
 function changeText({ from, to }: Change, isNew: boolean): string | string[] {
   const textOf = (item: unknown) => (typeof item === 'string' ? item : (JSON.stringify(item) ?? 'null'))
   if (!Array.isArray(from) && !Array.isArray(to)) {

@@ -25,7 +25,7 @@ unknown: check before you repeat; 78 settings.
 Cannot be undone: apply --prune, user erase, token revoke.
 agentctl COMMAND --help has an example of each; agentctl --version.`
 
-/** Runs one command line. Returns an exit status of `EXIT`, and never throws. */
+/** Runs one command line and returns an exit status of `EXIT`. Never throws. */
 export async function run(args: readonly string[], env: Environment, output: Output): Promise<number> {
   const line = new CommandLine(env, output)
   try {
@@ -93,7 +93,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
       isGroup ? 'give one of its commands' : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
     ]
   }
-  // The message is one sentence. It may quote names with newlines, which other people chose.
+  // A usage message is one sentence. It can quote names that contain newlines, so it is escaped.
   if (error instanceof UsageError) return [EXIT.usage, harmless(message)]
   if (error instanceof Refusal || error instanceof Refused) return [EXIT.error, harmless(message)]
   if (MISCONFIGURED.some(kind => error instanceof kind)) return [EXIT.configuration, message]

@@ -30,7 +30,7 @@ async function validateCommand(
   const { value, isJson, linesOf } = await readGivenSource(file)
   const completion = complete ? completeDefinition(value, { at: [], ...(server && { server }) }) : undefined
   const { definition = value, edits = [], check = checkDefinition(value, { at: [] }) } = completion ?? {}
-  // Paths refer to the completed definition, lines to the nearest value in the given text.
+  // Each `loc` refers to the completed definition, and each `line` to the given text.
   const located = <Found extends { loc: Loc }>(findings: readonly Found[]) => {
     const lines = linesOf(findings.map(({ loc }) => loc))
     return findings.map((found, i) => ({ line: lines[i] ?? 1, ...found }))
@@ -43,7 +43,7 @@ async function validateCommand(
     ...(completion && { edits, definition }),
   }
   call.answer(answer, () => {
-    // With a completion, standard output contains only the completed definition.
+    // With `--complete`, standard output contains only the completed definition.
     const print = (text: string) => (completion ? call.remark(text) : call.print(text))
     const cellsOf = ({ loc, msg, type }: { loc: Loc; msg: string; type: string }) => [placeText(loc), msg, `(${type})`]
     tableLines(edits.map(edit => [edit.op, ...cellsOf(edit)])).forEach(print)
