@@ -39,7 +39,7 @@ import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers } from './tool/worker/pool.js'
 import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
 
-/** The dependencies of the application. It reads nothing else from the environment, and nothing from disk after it is built. */
+/** The dependencies of the application. It reads nothing else from the environment, and no file after `buildApp` returns. */
 export interface AppOptions {
   config: Config
   version: string
@@ -47,11 +47,11 @@ export interface AppOptions {
   service: Pick<Lifecycle, 'current' | 'isDraining' | 'readiness' | 'ring'>
   logger: FastifyBaseLogger | false
   metrics?: Metrics
-  /** Limits the wait for a worker, and the worker's time for one large definition. Default: 5 s. */
+  /** Limits the wait for a worker, and the time in which the worker checks a large definition. Default: 5 s. */
   definitionTimeoutMs?: number
 }
 
-/** Builds the HTTP application, for production and tests. It registers hooks for every request, then pages, then operations. */
+/** Builds the HTTP application. Production and tests use the same function. Registers hooks for every request, then pages, then operations. */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { config, database, service, version, metrics = new Metrics() } = options
   const { server } = config
@@ -88,7 +88,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   return app
 }
 
-/** Registers the operations, for the service and for the OpenAPI document. */
+/** Registers the operations. Used by the service and for the OpenAPI document. */
 export function registerOperations(
   app: FastifyInstance,
   given: Omit<AppOptions, 'version' | 'logger'>,
@@ -126,29 +126,29 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
     ...(logger === false ? { logger: false } : { loggerInstance: logger }),
     trustProxy: server.trustProxy || false,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
-    childLoggerFactory: (log, bindings) => log.child(bindings), // without options, pino creates a child much faster
+    childLoggerFactory: (log, bindings) => log.child(bindings), // pino creates a child logger much faster without options
     genReqId: requestIdOf,
     requestIdHeader: false,
     exposeHeadRoutes: false,
     return503OnClosing: false,
-    pluginTimeout: 0, // none: a plugin that loads slowly must not fail the start
+    pluginTimeout: 0, // no limit: a plugin that loads slowly must not fail the start
     routerOptions: { maxParamLength: 256 },
     // Prevents Fastify from loading its default compilers.
     schemaController: {
       compilersFactory: { buildValidator: () => validatorsAreOurs, buildSerializer: () => () => JSON.stringify },
     },
     frameworkErrors: (error, request, reply) => {
-      setCommonHeaders(request, reply) // hooks do not run for these errors
+      setCommonHeaders(request, reply) // Fastify runs no hooks for these errors
       handleError(requestFault(request) ?? error, request, reply)
     },
-    requestTimeout: 30_000, // also the time to read an answer
-    connectionTimeout: 90_000, // without any traffic
-    keepAliveTimeout: 72_000, // longer than proxies keep idle connections, so that none uses a connection that is being closed
+    requestTimeout: 30_000, // includes the time for the client to read the answer
+    connectionTimeout: 90_000, // for a connection without traffic
+    keepAliveTimeout: 72_000, // longer than proxies keep idle connections, so that a proxy never uses a connection that Node is closing
     http: {
       headersTimeout: 10_000,
-      // How often Node checks `headersTimeout` and `requestTimeout`. They may take effect this much later.
+      // The interval at which Node checks `headersTimeout` and `requestTimeout`. Both can take effect this much later.
       connectionsCheckingInterval: 1_000,
-      requireHostHeader: false, // `requestFault` refuses a missing Host with our error body
+      requireHostHeader: false, // `requestFault` refuses a missing Host header with our error body
     },
   }
 }

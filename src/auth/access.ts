@@ -1,9 +1,9 @@
 import { type Expression, type SqlBool, sql } from 'kysely'
 import { anyOf, lit, on } from '../db/statements/queries.js'
 
-/* SQL expressions for rights on one agent or tool (DECISIONS section 6, migration 0016). Reads and write checks use the same ones. */
+/* SQL expressions for rights on one agent or tool (DECISIONS section 6, migration 0016). Reads and write checks share them. */
 
-/** The access of a caller to an agent by ownership and shares. With `none`, the caller cannot see it. */
+/** A caller's access to an agent by ownership and shares. With `none`, the agent is hidden from the caller. */
 export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
 
 export type ManagedAs = 'all' | 'owner' | 'group'
@@ -14,8 +14,8 @@ export function personaAccess(user: Expression<string>): Expression<PersonaAcces
 }
 
 /**
- * The viewer as SQL expressions: the user's id, whether they are an administrator, whether they manage all custom tools, the groups that they
- * manage, and the tools and agents that their token can see (null: all).
+ * The viewer as SQL expressions. `managesAll`: the viewer manages all custom tools. `managedGroups`: the groups that they manage. `tools` and `agents`:
+ * the ids that their token can see; null for all.
  */
 export interface Viewer {
   user: Expression<string>
@@ -26,7 +26,7 @@ export interface Viewer {
   agents: Expression<number[]>
 }
 
-/** SQL: true if the agent `p` is not deleted and the viewer and their token can see it. */
+/** SQL: true if the agent `p` is not deleted, and both the viewer and their token can see it. */
 export function seesAgent({ user, isAdmin, agents }: Viewer): Expression<SqlBool> {
   const { and, eb, not, or, ref } = on<{ p: 'persona' }>()
   const isBound = or([eb(agents, 'is', null), eb('p.id', '=', anyOf(agents))])
@@ -39,10 +39,10 @@ export function seesTool({ tools }: Viewer): Expression<SqlBool> {
   return or([eb(tools, 'is', null), eb('t.id', '=', anyOf(tools))])
 }
 
-/** SQL: the right by which the viewer manages the tool `t`, or null if they do not manage it. */
+/** SQL: the right by which the viewer manages the tool `t`; null if they do not manage it. */
 export function managedAs({ user, managesAll, managedGroups, tools }: Viewer): Expression<ManagedAs | null> {
   return sql`(select managed_as from managed_tool(t, ${user}, ${managesAll}, ${managedGroups}, ${tools}))`
 }
 
-/** The value of `attached_by` for a restored link without a known author. Such a link gives group managers no rights on its tool. */
+/** The value of `attached_by` for a restored link with an unknown author. Such a link gives group managers no rights on its tool. */
 export const UNKNOWN_ATTACHER = '00000000-0000-0000-0000-000000000000'

@@ -11,26 +11,26 @@ import type { Viewer } from './access.js'
 import { type Caller, includesPermission, PERMISSIONS } from './caller.js'
 import { bearerTokenHash, invalidToken } from './token.js'
 
-/** The access policy of a route. The application refuses to start if a route has none. */
+/** The access policy of a route. The application does not start if a route has no policy. */
 export interface RoutePolicy {
-  /** `public` needs no token. `manage:actions` also admits group managers (DECISIONS section 6). */
+  /** `public`: no token is needed. `manage:actions`: group managers are also admitted (DECISIONS section 6). */
   permission: Permission | 'public'
   resource?: 'persona' | 'tool'
-  /** True if the body may hold a definition. The worker that checks a large definition also parses it. */
+  /** True if the body can contain a definition. A worker parses and checks large bodies of such routes. */
   takesDefinition?: true
-  /** True if the route stores something, so a 503 reports the outcome. */
+  /** True if the route stores something. Its 503 answers then include the outcome. */
   writes?: true
-  /** True if the route only stores proposals; `if asked`: only with `propose=true` in the query. */
+  /** True if the route stores only proposals. `if asked`: it does so if the query has `propose=true`. */
   proposes?: true | 'if asked'
-  /** True if the route calls other routes, whose answers report the outcome. */
+  /** True if the route calls other routes. Its answer contains their outcomes. */
   asksWithin?: true
-  /** True if the answer contains the secrets of tools. Only runtime tokens may call such a route. */
+  /** True if the answer contains secrets of tools. Only runtime tokens can call such a route. */
   answersSecrets?: true
-  /** True if the route creates a resource. Bound tokens and group managers must not create resources. */
+  /** True if the route creates a resource. Bound tokens and group managers must not do so. */
   creates?: true
   /** True if `X-Onyx-Authorization` takes precedence over `Authorization`. */
   takesOnyxHeader?: true
-  /** The path parameter with the resource's id, and the statement that reads the resource with the caller. */
+  /** The path parameter with the resource's id, and the statement that reads the resource together with the caller. */
   lookup?: { parameter: string; statement: CallerStatement }
 }
 
@@ -39,33 +39,36 @@ declare module 'fastify' {
     policy?: RoutePolicy
   }
   interface FastifyRequest {
-    /** The caller. Set before the body is read, on every route that is not public. */
+    /** The caller, set before the body is read. Unset on public routes. */
     caller: Caller
-    /** The state of the resource in the path, read by the route's `lookup`; null if it does not exist. */
+    /** The state of the resource in the path; null if it does not exist or the route has no `lookup`. */
     prefetched: object | null
     /**
-     * Authenticates again, because the body may take long to arrive, and reads the resource of `lookup`. Throws `NotAuthenticated`,
-     * `Forbidden`.
+     * Authenticates the caller again and reads the resource of `lookup`, because rights can change while the body arrives. Throws `NotAuthenticated`
+     * and `Forbidden`.
      */
     readNow(executor: Executor, lookup?: Lookup): Promise<CallerNow>
-    /** The SHA-256 of the bearer token; undefined until it is first needed. */
+    /** The SHA-256 of the bearer token, once it was computed. */
     tokenHash: Buffer | undefined
-    /** The reason of a refusal for the metrics: an error code, or the reason of a 503. */
+    /** The reason of a refusal for the metrics: an error code or the reason of a 503. */
     refusal: string | undefined
-    /** Details of a refusal for the log, without caller input. */
+    /** Details of a refusal for the log. They contain no text from the caller. */
     told: Readonly<Record<string, unknown>> | undefined
   }
 }
 
-/** Authenticates a request and checks that its token allows the route. Throws `NotAuthenticated`, `Forbidden`. */
+/** Authenticates a request and checks that its token allows the route. Throws `NotAuthenticated` and `Forbidden`. */
 export type Authenticate = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 
-/** The decorator on scopes whose requests must be authenticated. */
+/** The name of the decorator that marks scopes with authenticated routes. */
 export const REQUIRES_TOKEN = 'requiresToken'
 
-/** Adds the caller to requests. Returns the function that authenticates a request before its body is read. */
+/**
+ * Decorates requests with the caller. Returns the function that authenticates a request before its body is read. Throws when a route has no valid
+ * policy at startup.
+ */
 export function registerAuthentication(app: FastifyInstance, database: Database): Authenticate {
-  // The type is not nullable, because authentication sets the caller before the handler of any route that is not public.
+  // Authentication sets the caller before any handler that uses it, so the type is not nullable.
   app.decorateRequest('caller', null as unknown as Caller)
   app.decorateRequest('prefetched', null)
   for (const name of ['tokenHash', 'refusal', 'told'] as const) app.decorateRequest(name, undefined)
@@ -79,9 +82,9 @@ export function registerAuthentication(app: FastifyInstance, database: Database)
   return async (request, reply) => {
     const lookup = lookupOf(request)
     const hash = tokenHashOf(request)
-    const key = hash.toString('hex') // requests with other tokens do not wait for this one
+    const key = hash.toString('hex') // a request does not wait for requests with other tokens
     const read = () => withRetries(() => authenticate(database.sharedReads(key), hash, lookup))
-    // Requests of one turn of the event loop share the caller, who is read after the last of them has arrived.
+    // Requests with the same token that arrive in one turn of the event loop share one read of the caller.
     const shared = async () => {
       await setImmediate()
       asked.delete(key)
@@ -97,19 +100,19 @@ export function registerAuthentication(app: FastifyInstance, database: Database)
   }
 }
 
-/** The SHA-256 of a request's bearer token, computed once. `authorization` may be the value of another header. Throws `NotAuthenticated`. */
+/** Returns the SHA-256 of a request's bearer token and stores it with the request. `authorization` can be the value of another header. Throws `NotAuthenticated`. */
 export function tokenHashOf(request: FastifyRequest, authorization = request.headers.authorization): Buffer {
   request.tokenHash ??= bearerTokenHash(authorization)
   return request.tokenHash
 }
 
-/** Makes startup fail if a route declares no permission, if one in a `REQUIRES_TOKEN` scope is `public`, or if one outside is not. */
+/** Fails the start if a route has no permission, if a route in a `REQUIRES_TOKEN` scope is `public`, or if a route outside such a scope is not. */
 function requireDeclaredPolicies(app: FastifyInstance): void {
   const undeclared: string[] = []
   app.addHook('onRoute', function ({ url, config }) {
     const permission = config?.policy?.permission
     const isDeclared = permission !== undefined && (permission !== 'public') === this.hasDecorator(REQUIRES_TOKEN)
-    if (url !== '*' && !isDeclared) undeclared.push(url) // `*`: the route of preflight requests
+    if (url !== '*' && !isDeclared) undeclared.push(url) // `*` is the route of preflight requests
   })
   app.addHook('onReady', async () => {
     if (undeclared.length > 0) throw new Error(`no permission is declared for ${undeclared.join(', ')}`)
@@ -126,9 +129,9 @@ function lookupOf(request: FastifyRequest): Lookup | undefined {
   return lookup && { statement: lookup.statement, id: idIn(request, lookup.parameter) }
 }
 
-/** The id in the path; undefined if it is not a valid id. */
+/** Returns the id in the path; undefined if it is not a valid id. */
 export function idIn({ params }: Pick<FastifyRequest, 'params'>, parameter: string): number | undefined {
-  const text = String((params as Record<string, unknown>)[parameter]) // a number after validation
+  const text = String((params as Record<string, unknown>)[parameter]) // text before validation, a number after it
   const id = /^\d+$/.test(text) ? Number(text) : 0
   return id >= 1 && id <= INT4_MAX ? id : undefined
 }
@@ -154,7 +157,7 @@ function requireAdmitted(
     )
   if (resource === undefined || token.bound === null) return
   if (creates) throw new Forbidden('This token is bound to some agents and tools, and cannot create others.')
-  // A token bound only to agents cannot call tool operations, and vice versa. A route without an id admits tokens bound to any resource of its kind.
+  // A route with an id admits tokens bound to that id. A route without an id admits tokens bound to any resource of its kind.
   const bound = token.bound[resource]
   const id = lookup && idIn(request, lookup.parameter)
   if (lookup === undefined ? bound.length === 0 : id === undefined || !bound.includes(id))
@@ -163,7 +166,7 @@ function requireAdmitted(
 
 const READ_ONLY = 'is read-only: with it nothing is stored'
 
-/** True if a route with this policy would admit the caller's token, without regard to the path and query. */
+/** True if a route with this policy admits the caller's token. Ignores the path and the query. */
 export function admits({ lookup: _, ...policy }: RoutePolicy, caller: Caller): boolean {
   try {
     requireAdmitted(caller, policy, { params: {}, query: {} })
@@ -173,7 +176,7 @@ export function admits({ lookup: _, ...policy }: RoutePolicy, caller: Caller): b
   }
 }
 
-/** Records the token's last use at most once a minute, in the background. Errors do not fail the request, and a locked row is skipped. */
+/** Records the time of the token's last use in the background, at most once a minute. Skips a locked row. An error does not fail the request. */
 function recordUse({ log }: FastifyRequest, { db }: Database, id: number): void {
   sql`
     update token set last_used_at = clock_timestamp()
@@ -183,13 +186,13 @@ function recordUse({ log }: FastifyRequest, { db }: Database, id: number): void 
     .catch(error => log.debug({ err: error }, 'the last use of a token was not recorded'))
 }
 
-/** A resource to read together with the caller. If `id` is undefined, because the path has no valid id, only the caller is read. */
+/** A resource to read together with the caller. `id` is undefined if the path has no valid id. Then only the caller is read. */
 export interface Lookup {
   statement: CallerStatement
   id: number | undefined
 }
 
-/** The caller as stored now, and the state of the requested resource; null if it does not exist. */
+/** The current caller and the state of the requested resource. The state is null if the resource does not exist. */
 export interface CallerNow {
   caller: Caller
   prefetched: object | null
@@ -198,18 +201,18 @@ export interface CallerNow {
 /** A row of the view `caller`, with the state of the resource. */
 type CallerRow = Omit<Selectable<CallerView>, 'hash'> & { state: object | null }
 
-/** A token's hash, and the id of the resource to read. */
+/** The token's hash and the id of the resource to read. */
 interface Question {
   hash: Buffer
   resource: number | null
 }
 
-/** `found` is the `CallerRow` as JSON, because one text takes less time than a column for each field. */
+/** `found` is a `CallerRow` as JSON text, because one text column is read faster than many columns. */
 export type CallerStatement = Statement<Question, { found: string | null }>
 
 /**
- * Finds the caller by the hash of the token and reads the resource in the same statement. Nothing is cached, so a revocation takes effect with
- * the next request. `useIsStale`: the token's last use should be recorded again. Throws `NotAuthenticated` and database errors.
+ * Reads the caller with this token hash, and the resource of `lookup` in the same statement. Nothing is cached, so a revocation takes effect with the
+ * next request. `useIsStale`: the last use must be recorded again. Throws `NotAuthenticated` and database errors.
  */
 export async function authenticate(
   db: Executor,
@@ -248,7 +251,7 @@ function callerOf(row: CallerRow): Caller {
 
 const caller = on<{ caller: 'caller' }>()
 
-/** SQL: the caller that a `callerStatement` reads, as a viewer. */
+/** SQL: the caller in a `callerStatement`, as a viewer. */
 export const viewerOfCaller: Viewer = {
   user: caller.ref('caller.user_id'),
   isAdmin: caller('caller.permission', '=', lit(3)),

@@ -1,34 +1,34 @@
 import type { Permission, ResourceKind, Scope, UserKind } from '../db/tables.js'
 
-/** The properties of a request's bearer token, without the token itself. `expiresAt` is ISO 8601 in UTC, null if it never expires. */
+/** The properties of a request's bearer token, without the token itself. `expiresAt` is ISO 8601 in UTC; null if the token never expires. */
 export interface CallerToken {
   id: number
-  /** Null: the token has all rights of its user. */
+  /** Null if the token has all rights of its user. */
   scopes: Scope[] | null
-  /** The agents and tools that the token is bound to; null if it is not bound. It can also see the tools of its agents. */
+  /** The agents and tools that the token is bound to; null if it is not bound. A bound token can also see the tools of its agents. */
   bound: Record<ResourceKind, number[]> | null
   requiresIfMatch: boolean
-  /** True if the token cannot store anything, even if its user can. */
+  /** True if the token's scopes allow no direct changes. */
   readOnly: boolean
   expiresAt: string | null
 }
 
-/** An authenticated caller. `permission` combines user, groups and scopes; `managedGroupIds` is empty if the scopes exclude tool operations. */
+/** An authenticated caller. `permission` combines the rights of user, groups and scopes. `managedGroupIds` is empty if the scopes exclude tool operations. */
 export interface Caller {
   userId: string
   email: string
   kind: UserKind
   permission: Permission
   managedGroupIds: number[]
-  /** All rights that decisions depend on, as one text. A write checks that they have not changed. */
+  /** All rights that decisions depend on, as one text. A write compares it with the current rights. */
   grants: string
   token: CallerToken
 }
 
-/** Permissions in ascending order. Each includes those before it (DECISIONS section 7). */
+/** Permissions in ascending order. Each includes the earlier ones (DECISIONS section 7). */
 export const PERMISSIONS = ['basic', 'manage:actions', 'admin'] as const satisfies readonly Permission[]
 
-/** The scopes of a token. `read` and `runtime` allow only requests that store nothing; `propose` adds proposals. */
+/** The scopes of a token. With `read` and `runtime`, nothing can be stored. With `propose`, only proposals can be stored. */
 export const SCOPES = ['read', 'runtime', 'propose', ...PERMISSIONS] as const satisfies readonly Scope[]
 
 export function includesPermission(held: Permission, wanted: Permission): boolean {

@@ -17,20 +17,20 @@ const PREFIX = {
 } as const
 const TOKEN_FORM = /^(?:pat|sa|ro|rt|pp)_[0-9A-Za-z]{28}$/
 
-/** Makes a new token and the hash to store. The token cannot be recovered from the hash. */
+/** Makes a new token and the hash to store. */
 export function mintToken(kind: TokenKind): { token: string; hash: Buffer } {
   const body = PREFIX[kind] + randomCharacters(RANDOM_LENGTH)
   const token = body + checksumOf(body)
   return { token, hash: hashToken(token) }
 }
 
-/** The hash of a token; undefined if its format or checksum is wrong. */
+/** Returns the hash of a token; undefined if its format or checksum is wrong. */
 export function parseToken(text: string): Buffer | undefined {
   const isRight = TOKEN_FORM.test(text) && checksumOf(text.slice(0, -CHECKSUM_LENGTH)) === text.slice(-CHECKSUM_LENGTH)
   return isRight ? hashToken(text) : undefined
 }
 
-/** The SHA-256 of the bearer token in an `Authorization` header. Throws `NotAuthenticated` if it has no well-formed token. */
+/** Returns the SHA-256 of the bearer token in an `Authorization` header. Throws `NotAuthenticated` if the header has no well-formed token. */
 export function bearerTokenHash(authorization: string | undefined): Buffer {
   if (authorization === undefined) {
     throw new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')
@@ -44,7 +44,7 @@ export function bearerTokenHash(authorization: string | undefined): Buffer {
   return hash
 }
 
-/** The error for an unknown, revoked or malformed token, or one of an inactive user. */
+/** The error for a token that is malformed, unknown or revoked, or whose user is inactive. */
 export function invalidToken(): NotAuthenticated {
   return new NotAuthenticated('INVALID_TOKEN', 'This token is not valid. Make one with: agentctl token create.')
 }
@@ -57,7 +57,7 @@ export function tokenDigest(hash: Buffer): string {
   return hash.toString('hex').slice(0, DIGEST_DIGITS)
 }
 
-/** The stored SHA-256 of a token. A zero byte precedes the hash of a read-only token (migration 0015). */
+/** Returns the SHA-256 of a token as stored. For a read-only token, a zero byte precedes it (migration 0015). */
 export function hashToken(token: string): Buffer {
   const digest = hash('sha256', token, 'buffer')
   return token.startsWith(PREFIX.read_only) ? Buffer.concat([Buffer.alloc(1), digest]) : digest

@@ -4,17 +4,17 @@ import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { Viewer } from './access.js'
 import { type Caller, isAdmin, managesActions } from './caller.js'
 
-/** The viewer of a resource as parameters of a statement. `user` is null for the operator. */
+/** A viewer as the parameters of a statement. `user` is null for the operator. */
 export interface ViewerParameters {
   user: string | null
   manages_all: boolean
   is_admin: boolean
   managed_groups: number[]
-  /** The tools that the viewer's token can see; null: all. */
+  /** The tools that the viewer's token can see; null for all. */
   tools: number[] | null
-  /** The agents that the viewer's token can see; null: all. */
+  /** The agents that the viewer's token can see; null for all. */
   agents: number[] | null
-  /** The viewer's token, and its rights when it was read; null if no token is checked. */
+  /** The id of the viewer's token; null for the operator. `grants` are the rights that the token had when it was read. */
   token: number | null
   grants: string | null
 }
@@ -61,14 +61,14 @@ export function viewerOf(param: Param<ViewerParameters>): Viewer {
   return { user, managesAll, managedGroups, isAdmin: param('is_admin'), tools: param('tools'), agents: param('agents') }
 }
 
-/** SQL: the viewer from these values. `grantsStand`: true if the viewer's token still has these rights. */
+/** SQL: the viewer with these values. `grantsStand`: true if the viewer's token still has the same rights. */
 export function viewerWithValues(parameters: ViewerParameters): Viewer & { grantsStand: Expression<SqlBool> } {
   const { cast, val } = on()
   const value: Param<ViewerParameters> = name => cast(val(parameters[name]), sql.raw(VIEWER_TYPES[name]))
   return { ...viewerOf(value), grantsStand: grantsStand(value) }
 }
 
-/** SQL: true if the viewer's token still has the rights that the decision was based on. The operator needs none. */
+/** SQL: true if the viewer's token still has the rights that the decision was based on. Always true for the operator. */
 export function grantsStand(param: Param<ViewerParameters>): Expression<SqlBool> {
   const { eb, exists, or, selectFrom } = on()
   const same = selectFrom('caller')

@@ -5,16 +5,16 @@ import type { Overwritten } from '../updates/resource.js'
 import type { Precondition } from '../updates/tag.js'
 import { NO_PRECONDITION } from './parameters.js'
 
-/** The media type of answers, with the charset that Fastify would otherwise append to each answer. */
+/** The media type of answers. Without the charset, Fastify would append it to each answer. */
 export const JSON_TYPE = 'application/json; charset=utf-8'
 
-/** Reports the preferences that were applied in `Preference-Applied` (RFC 7240, section 3). */
+/** Sets `Preference-Applied` to the preferences that were applied (RFC 7240, section 3). */
 export function notePreferences(reply: FastifyReply, preferences: Readonly<Record<string, boolean>>): void {
   const applied = Object.keys(preferences).filter(name => preferences[name])
   if (applied.length > 0) reply.header('preference-applied', applied.join(', '))
 }
 
-/** Sends a 200 with this JSON text, or a 304 if the caller already has it. */
+/** Sends a 200 with this JSON text, or a 304 if `If-None-Match` has its tag. */
 export function answerTagged(
   reply: FastifyReply,
   tag: string,
@@ -23,8 +23,7 @@ export function answerTagged(
 ): string | FastifyReply {
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
-    // A 304 to GET is sent without a body, because even an empty text would get a type and a length. For HEAD, an empty stream keeps Fastify
-    // from adding a length different from that of the 200 (RFC 9110, section 8.6).
+    // Even an empty text would add a type and a length to the 304. For HEAD, an empty stream prevents Fastify from adding a wrong length (RFC 9110, section 8.6).
     return reply.code(304).send(reply.request.method === 'HEAD' ? Readable.from([]) : undefined)
   }
   reply.type(JSON_TYPE)
@@ -34,7 +33,7 @@ export function answerTagged(
 const WARNINGS_MAX = 5
 const NAME_LENGTH_MAX = 64
 
-/** Adds warnings to an answer as `299 - "text"` (RFC 7234), in ASCII. If there are more than five, the fifth states the number omitted. */
+/** Adds warnings to the `Warning` header as `299 - "text"` (RFC 7234). If there are more than five, the fifth states the number of omitted warnings. */
 export function addWarnings(reply: FastifyReply, texts: readonly string[]): void {
   if (texts.length === 0) return
   const shown =
@@ -62,7 +61,7 @@ function shortened(name: string): string {
   return name.length <= NAME_LENGTH_MAX ? name : `${name.slice(0, NAME_LENGTH_MAX)}...`
 }
 
-/** Converts text to printable ASCII for a quoted header value. Quotes and backslashes become `'`, other characters `?`. */
+/** Converts text to printable ASCII for a quoted header value. Quotes and backslashes become `'`; characters outside ASCII become `?`. */
 function quotable(text: string): string {
   return text.replaceAll(/[^\x20-\x7e]/g, '?').replaceAll(/["\\]/g, "'")
 }

@@ -6,39 +6,38 @@ import { ERROR_CODES, type ErrorCode, TRY_AGAIN, Unavailable } from '../errors.j
 import { handleError } from './error-handler.js'
 import { clientAddressOf } from './request.js'
 
-/** The extra time to send the last answers after the shutdown timeout. */
+/** The time to send the last answers after the shutdown timeout. */
 export const LAST_ANSWERS_MS = 500
 
-/** The time for a client to read the answer to a request that could not be parsed. */
+/** The time in which a client can read the answer to a request that could not be parsed. */
 const BROKEN_READ_MS = 1_000
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The request and its answer on their connection. It is set before all other hooks. */
+    /** The request with its answer on the connection. Set before all other hooks run. */
     exchange: Exchange
   }
 }
 
-/** The newest request of each connection, until it has fully arrived and is answered. */
+/** The newest request of each connection, until it has fully arrived and was answered. */
 const latest = new WeakMap<Socket, Exchange>()
 
 /**
- * A request with its answer. The exchange ends when the whole answer was handed to the operating system. If the connection closes earlier, it
- * ends when the handler has settled (reached `onSend`), so that work for a disconnected client still counts against the limits. Every handler
- * settles, because it does not wait for the body of a closed connection, and its other waits have time limits.
+ * A request with its answer. It ends when the whole answer was handed to the operating system. If the connection closes earlier, it ends when the
+ * handler reaches `onSend`, so that work for a disconnected client still counts against the limits.
  */
 export interface Exchange {
   request: FastifyRequest
   reply: FastifyReply
-  /** True once the whole answer was handed to the operating system. */
+  /** True when the whole answer was handed to the operating system. */
   isAnswered: boolean
   isSettled: boolean
   atEnd: (() => void)[]
 }
 
 /**
- * Gives each request its exchange. Closes connections while draining, and connections whose client does not read an answer within the request
- * timeout. Answers a request with 503 if it is unfinished at the shutdown timeout.
+ * Creates the exchange of each request. Closes a connection if the service is draining or the client does not read the answer within the request
+ * timeout. Answers unfinished requests with 503 at the shutdown timeout. Calls `onCut` if a connection closes before the answer was sent.
  */
 export function registerConnections(
   app: FastifyInstance,
@@ -46,15 +45,15 @@ export function registerConnections(
   shutdownTimeoutMs: number,
   onCut: (exchange: Exchange) => void,
 ): void {
-  app.server.maxHeadersCount = 0 // no limit, because Node would drop further headers; their total size is limited
+  app.server.maxHeadersCount = 0 // no limit: Node would silently drop further headers
   app.server.on('connection', socket => {
     socket.setMaxListeners(0) // each pipelined request adds a listener
-    void socket.remoteAddress // Node caches the address here, so that the log can contain it after the connection has closed
+    void socket.remoteAddress // Node then caches the address, so that it can be logged after the connection has closed
   })
-  // Not a `Set`, because its discarded tables keep past requests in memory until a full garbage collection.
+  // A `Set` would keep discarded requests in memory until a full garbage collection.
   const open: Exchange[] = []
   let isClosing = false
-  // The first hook of every request sets it, so the type is not nullable.
+  // The first hook sets the exchange, so the type is not nullable.
   app.decorateRequest('exchange', null as unknown as Exchange)
   app.addHook('onRequest', (request, reply, done) => {
     const { socket } = request.raw
@@ -63,9 +62,9 @@ export function registerConnections(
       onCut(exchange)
       if (exchange.isSettled) end(exchange)
     }
-    // Listens to the socket, because the response emits no `close` while a pipelined request waits for an earlier one.
+    // The response does not emit `close` while a pipelined request waits for an earlier one, so the socket is observed.
     socket.once('close', close)
-    // Node also emits `finish` if the connection was destroyed. This listener runs before Node's own, which may destroy the connection.
+    // Node emits `finish` also for a destroyed connection. This listener must run before Node's own listener, which can destroy the connection.
     reply.raw.prependOnceListener('finish', () => {
       if (socket.destroyed) return
       exchange.isAnswered = true
@@ -74,7 +73,7 @@ export function registerConnections(
     exchange.atEnd.push(() => {
       socket.off('close', close)
       open.splice(open.indexOf(exchange), 1)
-      // Releases the answer's memory now, because the connection may stay open for long.
+      // Releases the memory of the answer, because the connection can stay open for long.
       if (request.raw.complete && latest.get(socket) === exchange) latest.delete(socket)
     })
     open.push(exchange)
@@ -91,13 +90,13 @@ export function registerConnections(
     done(null, payload)
   })
   const endLate = () => {
-    for (const exchange of open.slice()) if (!exchange.isSettled && !asksWithin(exchange)) answerLate(exchange) // each leaves the list
+    for (const exchange of open.slice()) if (!exchange.isSettled && !asksWithin(exchange)) answerLate(exchange) // a copy, because each late answer removes its exchange
     setTimeout(() => app.server.closeAllConnections(), LAST_ANSWERS_MS).unref()
   }
   app.addHook('preClose', async () => {
     isClosing = true
     setTimeout(endLate, shutdownTimeoutMs).unref()
-    // Waits, because closing the server would cut off answers that are not read yet.
+    // Closing the server would cut off answers that clients are still reading.
     await Promise.all(open.map(exchange => new Promise<void>(resolve => exchange.atEnd.push(resolve))))
   })
 }
@@ -106,7 +105,7 @@ function end({ atEnd }: Exchange): void {
   for (const listener of atEnd.splice(0)) listener()
 }
 
-/** True for an MCP request whose body has arrived. At the shutdown timeout, its inner requests get a 503, and its own answer contains theirs. */
+/** True for an MCP request whose body has arrived. At the shutdown timeout, its inner requests get a 503, and its own answer then contains their refusals. */
 function asksWithin({ request }: Exchange): boolean {
   return request.policy?.asksWithin === true && request.body !== undefined
 }
@@ -114,7 +113,7 @@ function asksWithin({ request }: Exchange): boolean {
 const IN_DOUBT =
   'Whether the update is stored is not known. Repeat it with its If-Match or Idempotency-Key; if it had none, read the resource first.'
 
-/** Answers a request that is unfinished when the process ends. If its work may have begun, the outcome is unknown. */
+/** Answers a request that is unfinished at the shutdown timeout. The outcome is unknown if its work can have begun. */
 function answerLate({ request, reply }: Exchange): void {
   const mayBeAtWork = request.body !== undefined || request.routeOptions.schema?.body === undefined
   const isUnknown = mayBeAtWork && request.policy?.writes === true
@@ -122,7 +121,7 @@ function answerLate({ request, reply }: Exchange): void {
   handleError(new Unavailable('draining', message, isUnknown ? 'unknown' : 'not_applied'), request, reply)
 }
 
-/** Answers a request that could not be parsed, in the same form as other errors. Its text is neither returned nor logged. */
+/** Answers a request that could not be parsed, with an ordinary error body. The text of the request is neither returned nor logged. */
 export function answerClientError(
   { server, log }: FastifyInstance,
   { code = '' }: NodeJS.ErrnoException,
@@ -132,7 +131,7 @@ export function answerClientError(
   const exchange = latest.get(socket)
   const isLate = code === 'ERR_HTTP_REQUEST_TIMEOUT'
   const isUnused = isLate && socket.bytesRead === 0
-  // The client would take this error as the answer to a complete unanswered request, or as a second answer to an incomplete answered one.
+  // True if the client could take this answer for the answer to an earlier request, or for a second answer to the same request.
   const isToldElsewhere = exchange !== undefined && exchange.request.raw.complete !== exchange.isAnswered
   if (code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
     socket.destroy()

@@ -5,18 +5,18 @@ import { fileURLToPath } from 'node:url'
 import swagger from '@fastify/swagger'
 import type { FastifyInstance } from 'fastify'
 
-/** The content of a built page file. Pages have no inline scripts and use relative addresses, so that they work below a proxy's path prefix. */
+/** Reads a built page file. */
 export const pageFile = (name: string) => readFileSync(new URL(`../../page/${name}`, import.meta.url))
 
 const LIBRARY = join(dirname(createRequire(import.meta.url).resolve('@fastify/swagger-ui/package.json')), 'static')
 const library = (name: string) => readFileSync(join(LIBRARY, name))
 
-/** Allows only the page's own files, also over plain HTTP. `data:` is needed for icons in its style sheet. */
+/** Allows only the page's own files, also over plain HTTP. Its style sheet contains icons as `data:` addresses. */
 const DOCS_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-/** Registers `GET /openapi.json`, `GET /docs` (a page to read and try the API, without external resources), and `GET /`, which redirects browsers to `/console`. */
+/** Registers `GET /openapi.json`, the API documentation at `GET /docs`, and `GET /`, which redirects browsers to `/console`. */
 export async function registerDocs(app: FastifyInstance): Promise<void> {
   const path = fileURLToPath(new URL('../../../openapi/openapi.json', import.meta.url))
   await app.register(swagger, { mode: 'static', specification: { path, baseDir: dirname(path) } })
@@ -35,17 +35,17 @@ export async function registerDocs(app: FastifyInstance): Promise<void> {
   })
 }
 
-/** Options of page routes: public, with HEAD, not in the OpenAPI document. */
+/** Options of page routes: public, with HEAD, and not in the OpenAPI document. */
 export const PAGE = {
   exposeHeadRoute: true,
   config: { policy: { permission: 'public' } },
   schema: { hide: true },
 } as const
 
-/** Headers of every page file, in addition to the page's policy. */
+/** The headers of every page file, in addition to the content security policy of the page. */
 export const PAGE_HEADERS = { 'cross-origin-opener-policy': 'same-origin', 'origin-agent-cluster': '?1' }
 
-/** Serves the files of a page, with their media types, below its path. */
+/** Serves the files of a page with their media types at addresses below `path`. */
 export function serveFiles(
   app: FastifyInstance,
   address: `/${string}`,

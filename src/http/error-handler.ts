@@ -8,8 +8,8 @@ import { bodyTooLarge, notJson } from './validation.js'
 const LOGGED_FAULTS_MAX = 5
 
 /**
- * Turns any error into an answer: 422 with `{"detail":[...]}` for an invalid request, otherwise `{"error_code","detail","request_id"}`. Answers
- * never contain SQL, paths or stack traces. The log has the cause.
+ * Answers any error: a 422 has `{"detail":[...]}`, other statuses have `{"error_code","detail","request_id"}`. Answers never contain SQL, paths or
+ * stack traces. The log has the cause.
  */
 export function handleError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const error = inOurWords(thrown, request)
@@ -20,7 +20,7 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
 function answerInvalid(error: InvalidRequest, request: FastifyRequest, reply: FastifyReply): void {
   const { faults } = error
   request.refusal = 'INVALID_REQUEST'
-  // Only these parts are logged, because the places of faults can contain names that the caller invented.
+  // The full path of a fault can contain names from the caller, so only its first part and the type are logged.
   const places = new Set(faults.slice(0, 100).map(({ loc, type }) => `${loc[0]} ${type}`))
   request.told = { faults: [...places].slice(0, LOGGED_FAULTS_MAX) }
   const extra = Object.entries(error.extra ?? {}).map(([name, text]) => `,"${name}":${text}`)
@@ -36,7 +36,7 @@ function answerRefused(error: unknown, request: FastifyRequest, reply: FastifyRe
   request.refusal = refused instanceof Unavailable ? refused.reason : code
   request.told = {
     limit: refused instanceof RateLimited ? refused.limit : undefined,
-    // A 503 is an expected failure, so it is logged with its cause but without a stack trace.
+    // A 503 is an expected failure, so its cause is logged without a stack trace.
     ...(status === 503 && { cause: error, outcome: extra.outcome }),
   }
   if (status === 500) request.log.error({ err: refused.cause, error_code: code }, 'the request failed')
@@ -55,10 +55,10 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
       return notJson()
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
       return new Refused('BAD_REQUEST', 'The body is not as long as Content-Length says.')
-    case 'ERR_STREAM_PREMATURE_CLOSE': // our streams end early only with their connection
+    case 'ERR_STREAM_PREMATURE_CLOSE': // our streams end early only if the connection does
       return new ClientGone()
     case 'FST_ERR_BAD_URL':
-    case 'FST_ERR_MAX_PARAM_LENGTH': // no valid id is that long
+    case 'FST_ERR_MAX_PARAM_LENGTH': // valid ids are shorter
       return new Refused('NOT_FOUND', NOTHING_HERE)
   }
   if (statusCode !== 400 || error instanceof InvalidRequest) return error
@@ -74,17 +74,17 @@ function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'
   return mayBeStored ? { reason, outcome: 'unknown' } : { reason, outcome }
 }
 
-/** True if the request may repeat a stored update. Reporting it as "not applied" would then be wrong. */
+/** True if the request could repeat a stored update. The outcome `not_applied` could then be wrong. */
 function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
   const { dry_run: dryRun } = query as { dry_run?: unknown } // text before validation, a boolean after it
   return policy?.writes === true && headers['idempotency-key'] !== undefined && dryRun !== true && dryRun !== 'true'
 }
 
-/** Answers unknown paths with 404, and other methods of known paths with 405 and the allowed methods, before the body is read. */
+/** Answers 404 for unknown paths, and 405 with the allowed methods for other methods of known paths. Does not read the body. */
 export function registerNotFound(app: FastifyInstance): void {
   const methods = new Set<HTTPMethods>()
   app.addHook('onRoute', ({ method, url }) => {
-    if (url === '*') return // the route of preflight requests, for every path
+    if (url === '*') return // the route of preflight requests matches every path
     for (const one of [method].flat()) methods.add(one)
   })
   const refusalOf = ({ url, method }: FastifyRequest) => {

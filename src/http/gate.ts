@@ -24,18 +24,17 @@ interface Share {
 }
 
 /**
- * Limits the use of the service by callers. Each token has a quota per minute and a number of places for concurrent requests, half as many as
- * the pool has connections. A request keeps its place until its answer is read or its connection closes, which bounds the bodies and answers in
- * memory. It waits only for places of its own token. Tokens that were not valid at their last look-up have no places. Their requests share a
- * tenth of `CONCURRENT_REQUESTS_MAX` until they are authenticated, in the order of arrival.
+ * Limits the requests of callers. Each token has a quota per minute and a number of places for concurrent requests. A request holds its place until its
+ * answer is read or its connection closes, so the memory for bodies and answers is limited. Tokens that were invalid at their last authentication have
+ * no places. Until they are authenticated, their requests share a tenth of `CONCURRENT_REQUESTS_MAX`.
  */
 export class Gate {
   total = 0
   #admitted = 0
   readonly #strangers: Semaphore
-  /** The admitted requests, each with a function that releases its place. */
+  /** A function for each admitted request that releases its place. */
   readonly #places = new WeakMap<FastifyRequest, () => void>()
-  /** The tokens that were valid at their last look-up, by hash. The least recently used token is dropped first. */
+  /** The tokens that were valid at their last authentication, by hash. The least recently used token is dropped first. */
   readonly #known: LRUCache<string, Share>
 
   constructor(readonly config: Config) {
@@ -46,7 +45,7 @@ export class Gate {
     this.#strangers = new Semaphore(max, config.database.lockTimeoutMs, refusal, waitingMax)
   }
 
-  /** Authenticates a request and takes a place of its token. Throws the errors of `authenticate`, `RateLimited` and `Unavailable`. */
+  /** Authenticates a request and takes a place of its token. Throws `RateLimited`, `Unavailable` and the errors of `authenticate`. */
   async admit(request: FastifyRequest, reply: FastifyReply, hash: string, authenticate: () => Promise<void>) {
     this.total++
     request.exchange.atEnd.push(() => this.total--)
@@ -65,10 +64,10 @@ export class Gate {
     this.#admitted++
     this.#places.set(request, leave)
     request.exchange.atEnd.push(() => this.leave(request))
-    await this.#lookUp(hash, authenticate) // after a wait, the token may have been revoked
+    await this.#lookUp(hash, authenticate) // the token may have been revoked during the wait
   }
 
-  /** Releases the place of a request that has ended, or that waits under another limit. */
+  /** Releases the place of a request, for example while it waits for changes. */
   leave(request: FastifyRequest): void {
     const leave = this.#places.get(request)
     if (leave === undefined) return
@@ -77,7 +76,7 @@ export class Gate {
     leave()
   }
 
-  /** Authenticates a request, and removes its token from the known ones if it is no longer valid. */
+  /** Authenticates a request. Removes its token from the known tokens if it is no longer valid. */
   async #lookUp(hash: string, authenticate: () => Promise<void>): Promise<void> {
     try {
       await authenticate()
@@ -99,7 +98,7 @@ export class Gate {
     return share
   }
 
-  /** Counts a request against the quota of its token and sets the RateLimit headers. */
+  /** Counts a request against its token's quota and sets the rate limit headers. Throws `RateLimited`. */
   #count(share: Share, reply: FastifyReply): void {
     const quota = this.config.auth.requestsPerMinute
     if (quota === 0) return
@@ -118,8 +117,8 @@ function overloaded(max: number, whose: string): Unavailable {
 }
 
 /**
- * Admits requests before their bodies are read. Checks the delay of the event loop, whether the service can serve, the token, and the limits.
- * `isInner`: true for a request within another one (MCP). Only the outer request is counted.
+ * Admits requests before their bodies are read. Checks the event loop's delay, the readiness of the service, the token and the limits. `isInner`: true
+ * for a request within an MCP request. Inner requests do not count against the limits.
  */
 export async function registerGate(
   scope: FastifyInstance,
@@ -149,12 +148,12 @@ export async function registerGate(
   })
 }
 
-/** Limits the number of concurrent users of a resource. Others wait in the order of arrival. */
+/** Limits concurrent use of a resource. Further users wait in the order of arrival. */
 export class Semaphore {
   taken = 0
   readonly #waiting: (() => void)[] = []
 
-  /** Has `max` places. Throws `refusal` after waiting `waitMs`, or immediately if `waitingMax` are already waiting. */
+  /** There are `max` places. `enter` throws `refusal` after waiting `waitMs`, or immediately if `waitingMax` users are waiting. */
   constructor(
     readonly max: number,
     readonly waitMs: number,
@@ -172,7 +171,7 @@ export class Semaphore {
     return () => {
       const next = this.#waiting[0]
       if (next === undefined) this.taken--
-      else next() // the next one in the queue gets the place
+      else next() // hands the place to the first waiting user
     }
   }
 

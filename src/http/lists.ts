@@ -15,9 +15,9 @@ import { readResponses } from './openapi.js'
 import { IfNoneMatch, PastVersion } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
 
-/* Reads of agents and tools: a single one, its history, and lists by pages. */
+/* Reads of agents and tools: one resource, its history, and lists in pages. */
 
-/** The most records of a page, and the default number. */
+/** The maximum and default number of records in a page. */
 export const PAGE_RECORDS_MAX = 100
 export const PAGE_RECORDS = 50
 const HISTORY_RECORDS = 20
@@ -32,7 +32,7 @@ interface List {
   read: ReadPage
 }
 
-/** `GET /persona` or `GET /tool`: the resources that the caller can see, as short records in pages. */
+/** `GET /persona` or `GET /tool`: short records of the resources that the caller can see, in pages. */
 export function registerList(app: FastifyInstance, { database }: OperationOptions, list: List): void {
   const { resource, title, record, read } = list
   app.withTypeProvider<SchemaTypes>().get(
@@ -113,7 +113,7 @@ interface ReadRoute<T extends ResourceTypes> {
   view?(request: FastifyRequest, state: T['State']): Promise<string | undefined>
 }
 
-/** `GET /persona/{persona_id}` or `GET /tool/{tool_id}`: answers like an update, with additional fields. */
+/** `GET /persona/{persona_id}` or `GET /tool/{tool_id}`: the snapshot that updates return, with more fields. */
 export function registerRead<T extends ResourceTypes>(
   app: FastifyInstance,
   { database, ...limits }: OperationOptions,
@@ -139,7 +139,7 @@ export function registerRead<T extends ResourceTypes>(
     async (request, reply) => {
       const { caller, headers, params, prefetched } = request
       const id = params[lookup.parameter]
-      const state = prefetched as T['State'] | null // the route's lookup sets it
+      const state = prefetched as T['State'] | null // set by the route's `lookup`
       if (id === undefined || state === null || !resource.isVisible(state, caller)) throw new ResourceNotFound(kind)
       const viewed = await view?.(request as FastifyRequest, state)
       const { version: asked } = request.query as { version?: number }
@@ -150,7 +150,7 @@ export function registerRead<T extends ResourceTypes>(
         ? await answerPast({ database, resource, request: { caller, ...limits } }, id, asked)
         : { snapshot: await now(), version: state.version, notes: [] }
       addWarnings(reply, notes)
-      // The tag includes a digest of the body, because parts of a snapshot can change without a new version.
+      // Parts of a snapshot can change without a new version, so the tag also contains a digest of the body.
       const tag = representationTag(entityTag(kind, id, version), snapshot)
       return answerTagged(reply, tag, snapshot, headers['if-none-match'])
     },
@@ -191,7 +191,7 @@ export function registerHistory<T extends ResourceTypes>(
       const { caller, params, query, prefetched } = request
       const id = params[lookup.parameter]
       if (id === undefined || prefetched === null) throw new ResourceNotFound(kind)
-      resource.requireVersions(prefetched as T['State'], caller) // the route's lookup sets it
+      resource.requireVersions(prefetched as T['State'], caller) // set by the route's `lookup`
       const job = { database, resource, request: { caller, ...limits } }
       const { limit = HISTORY_RECORDS, before } = query
       const { rows, hasMore, keptFrom, changes } = await historyOf(job, id, { limit, before })
@@ -207,7 +207,7 @@ export function registerHistory<T extends ResourceTypes>(
 
 export const pageOf = (record: TSchema) => ({ type: 'array', items: reference(record) })
 
-/** The 200 of a page. `next` leads to the next page, relative to this address, so that it works below a proxy's path prefix. */
+/** Answers with a page. `next` is the address of the next page. It is relative to the current address, so that it works behind a proxy with a path prefix. */
 export function answerPage(
   { query, headers }: { query: Readonly<Record<string, unknown>>; headers: { 'if-none-match'?: Precondition } },
   reply: FastifyReply,
@@ -224,5 +224,5 @@ export function answerPage(
   const isTold = link === '' || asked.limit !== undefined
   addWarnings(reply, isTold ? notes : [`there are more ${title}: Link names the next page`, ...notes])
   const text = `[${texts.join()}]`
-  return answerTagged(reply, contentTag(link, text), text, headers['if-none-match']) // the tag also changes when a next page is added
+  return answerTagged(reply, contentTag(link, text), text, headers['if-none-match']) // the tag includes the link, so it changes when a next page is added
 }

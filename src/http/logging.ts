@@ -9,8 +9,8 @@ import { clientAddressOf } from './request.js'
 const SECRET_BEARING = ['authorization', 'headers', 'body', 'custom_headers', 'parameters']
 
 /**
- * Creates the logger: one JSON line for each event, without bodies and headers. Redaction is a second safeguard. pino's own stream is not used,
- * because it retries forever after a terminal was closed.
+ * Creates the logger. It writes one JSON line for each event, without bodies and headers. Redaction is a second safeguard. pino's own stream is not
+ * used, because it retries forever after a terminal has closed.
  */
 export function makeLogger(level: string, destination: DestinationStream = process.stdout): Logger {
   const options = {
@@ -23,7 +23,7 @@ export function makeLogger(level: string, destination: DestinationStream = proce
   return pino(options, destination)
 }
 
-/** Logs one line for each answered request. `logCut` logs requests that were not answered. */
+/** Logs one line for each answered request. `logCut` logs the other requests. */
 export function registerRequestLog(app: FastifyInstance): void {
   app.addHook('onResponse', (request, reply, done) => {
     const { exchange, log, refusal } = request
@@ -35,7 +35,7 @@ export function registerRequestLog(app: FastifyInstance): void {
   })
 }
 
-/** Logs a request whose connection closed before the whole answer was sent. Its work may continue and be stored. */
+/** Logs a request whose connection closed before the answer was sent. Its work can continue and be stored. */
 export function logCut(exchange: Exchange): void {
   exchange.request.log.info(lineOf(exchange), 'the connection closed before the answer was read')
 }
@@ -54,10 +54,10 @@ function lineOf({ request, reply }: Exchange): Record<string, unknown> {
   }
 }
 
-/** Describes an error for the log, without parameters and details, which may contain caller input. */
+/** Describes an error for the log. Omits parameters and details, which can contain text from the caller. */
 function describeError(error: Error & { code?: unknown; constraint?: unknown }): Record<string, unknown> {
   const { code, constraint, cause, stack = '' } = error
-  const frames = stack.split('\n').filter(line => /^ +at /.test(line)) // without the preceding message
+  const frames = stack.split('\n').filter(line => /^ +at /.test(line)) // omits the message before the frames
   return {
     type: error.constructor?.name ?? error.name,
     message: messageOf(error),
@@ -69,15 +69,15 @@ function describeError(error: Error & { code?: unknown; constraint?: unknown }):
   }
 }
 
-/** The innermost cause of an expected failure on one line, without a stack trace: `DatabaseError 57P01: ...`. */
+/** Describes the innermost cause of an expected failure on one line, for example `DatabaseError 57P01: ...`. */
 function describeCause(cause: unknown): unknown {
   if (!(cause instanceof Error)) return cause
   if (cause.cause instanceof Error) return describeCause(cause.cause)
-  const { code } = cause as Error & { code?: unknown } // an error of the operating system or of PostgreSQL has a code
+  const { code } = cause as Error & { code?: unknown } // errors of the operating system and of PostgreSQL have a code
   return `${[cause.constructor.name, code].filter(Boolean).join(' ')}: ${messageOf(cause)}`
 }
 
-/** A message up to the first quotation mark, where PostgreSQL and the JSON parser begin to quote caller input. */
+/** Returns the message. Messages of PostgreSQL and the JSON parser are cut at the first quotation mark, because quoted text can come from the caller. */
 function messageOf(error: Error): string {
   const quotes = error instanceof pg.DatabaseError || error instanceof SyntaxError
   return quotes ? (error.message.split(/["'`]/, 1)[0] ?? '') : error.message

@@ -6,10 +6,10 @@ import { JSON_TYPE } from './answer.js'
 import { PAGE } from './docs.js'
 import { requestIdOf } from './request.js'
 
-/** Upper bounds of the duration buckets, in seconds. The longest wait is 20 s, and the work comes after it. */
+/** Upper bounds of the duration buckets, in seconds. Requests for changes wait up to 20 s. */
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]
 
-/** Statuses for which every operation has a series from the start. Other refusals are counted by reason in `agents_http_refusals_total`. */
+/** The statuses with a series for every operation from the start. Other refusals are counted by reason in `agents_http_refusals_total`. */
 const STATUSES_FROM_THE_START = [200, 500, 503]
 
 type ReadinessSource = { readiness(): Promise<Readiness> }
@@ -22,7 +22,7 @@ export interface MetricSources {
   backlog(): Promise<Record<'lag_s' | 'open' | 'oldest_s', number>>
 }
 
-/** The metrics of one application and its process, in a separate registry. Callers cannot choose the values of labels. */
+/** The metrics of one application and its process, in their own registry. Callers cannot choose label values. */
 export class Metrics {
   readonly registry = new Registry()
   readonly #duration = new Histogram({
@@ -39,14 +39,14 @@ export class Metrics {
     registers: [this.registry],
   })
 
-  /** Initializes counters with 0, because `rate` ignores the first value of a new series. */
+  /** Initializes the counters to 0, because `rate` ignores the first value of a new series. */
   constructor() {
     const reasons = ['INVALID_REQUEST', ...Object.keys(ERROR_CODES), ...UNAVAILABLE_REASONS]
     for (const reason of reasons) this.refused.inc({ reason }, 0)
     collectDefaultMetrics({ register: this.registry })
   }
 
-  /** Observes every request of an application. The sources are read whenever metrics are requested. */
+  /** Observes every request of an application. Reads the other sources when metrics are requested. */
   watch(app: FastifyInstance, { pool, inWork, service, version, backlog }: MetricSources): void {
     app.addHook('onRoute', ({ schema }) => {
       const operation = (schema as { operationId?: string } | undefined)?.operationId
@@ -65,7 +65,7 @@ export class Metrics {
     this.#gauge('agents_ready', '1 when requests can be served.', isReady)
     let found: Promise<{ lag_s?: number; open?: number; oldest_s?: number }> // empty if the database does not answer
     const lag = async () => {
-      found = backlog().catch(() => ({})) // also used by the next two gauges, which are read together with this one
+      found = backlog().catch(() => ({})) // the next two gauges use the same result
       return (await found).lag_s ?? Number.NaN
     }
     this.#gauge('agents_changes_lag_seconds', 'How long the oldest stored change has waited for the feed.', lag)
@@ -83,7 +83,7 @@ export class Metrics {
   }
 }
 
-/** `GET /healthz`: 200 while the process runs. `GET /readyz`: 200 if it can serve requests, otherwise 503 with the reason. */
+/** `GET /healthz` answers 200 while the process runs. `GET /readyz` answers 200 if the service can serve requests, otherwise 503 with the reason. */
 export function registerProbes(app: FastifyInstance, service: ReadinessSource): void {
   app.get('/healthz', PAGE, (_, reply) => reply.type(JSON_TYPE).send('{"status":"alive"}'))
   app.get('/readyz', PAGE, async (request, reply) => {
@@ -95,16 +95,16 @@ export function registerProbes(app: FastifyInstance, service: ReadinessSource): 
   })
 }
 
-/** The most open connections of the metrics port. The limit of the main port does not include them. */
+/** The maximum number of open connections to the metrics port. They do not count against the main port's limit. */
 const CONNECTIONS_MAX = 100
 
-/** Starts a server with `/metrics` and the probes on a separate port. Rejects if it cannot listen on the address. */
+/** Starts a server for `/metrics` and the probes on its own port. Rejects if it cannot listen there. */
 export async function listenForMetrics(
   metrics: Metrics,
   service: ReadinessSource,
   { host, port }: { host: string; port: number },
 ): Promise<Server> {
-  // Closes idle sockets soon, so that they do not use up the connections.
+  // Closes idle connections soon, because their number is limited.
   const http = { headersTimeout: 5_000, connectionsCheckingInterval: 1_000 }
   const app = fastify({ genReqId: requestIdOf, requestTimeout: 10_000, exposeHeadRoutes: false, http })
   app.addHook('onRequest', (_, reply, done) => {

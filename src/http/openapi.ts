@@ -4,9 +4,9 @@ import { ERROR_CODES, STALE, UNAVAILABLE_REASONS } from '../errors.js'
 import { HTTPValidationError } from '../validation/faults.js'
 import { list, nullable, reference, text } from '../validation/vocabulary.js'
 
-/* The parts of the OpenAPI document that all operations share: headers and error answers. */
+/* The headers and error answers that all operations in the OpenAPI document share. */
 
-/** The headers of answers, with their descriptions in the document. Pages of other origins may read them (CORS). */
+/** The headers of answers, with their descriptions in the document. CORS exposes them to pages of other origins. */
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',
   etag: 'The entity tag of the stored version or of the answer. An update accepts either as `If-Match`.',
@@ -31,7 +31,7 @@ export const HEADER_NAMES = Object.keys(HEADERS)
 
 const OF_CALLERS = ['ratelimit', 'ratelimit-policy', 'token-expires-at'] as const
 
-/** Headers in the form that @fastify/swagger expects. It copies the schema's description. */
+/** Returns headers in the form that @fastify/swagger expects. */
 function headersOf(names: readonly HeaderName[]) {
   const all: HeaderName[] = [...names, 'x-request-id']
   return Object.fromEntries(
@@ -40,7 +40,7 @@ function headersOf(names: readonly HeaderName[]) {
 }
 
 interface ErrorAnswer {
-  /** The name of the schema. Generated clients distinguish refusals by it. */
+  /** The name of the schema. Generated clients use it to distinguish refusals. */
   name: string
   meaning?: string
   members?: TProperties
@@ -132,7 +132,7 @@ const ERRORS = {
 
 type ErrorStatus = keyof typeof ERRORS
 
-/** The schemas of all error bodies except 422, as components of the document. */
+/** The schemas of all error bodies except 422. */
 export const ERROR_ANSWERS: readonly TObject[] = Object.entries<ErrorAnswer>(ERRORS).map(([status, answer]) => {
   const codes = Object.entries(ERROR_CODES).flatMap(([code, its]) => (its === Number(status) ? [code] : []))
   const shared = {
@@ -152,7 +152,7 @@ interface OwnAnswer {
   headers: readonly HeaderName[]
 }
 
-/** The answers of an operation by status: its `own` answers, 422, its `refusals`, and the refusals that every operation can return. */
+/** Returns the answers of an operation by status: `own` answers, 422, `refusals`, and the refusals of every operation. */
 export function responses(
   own: Readonly<Record<number, OwnAnswer>>,
   refusals: readonly ErrorStatus[] = [],
@@ -173,7 +173,7 @@ export function responses(
   return all
 }
 
-/** The answers of a read whose body has the schema `found`. */
+/** Returns the answers of a read. `found` is the schema of the body. */
 export function readResponses(
   found: object,
   description: string,
@@ -185,7 +185,7 @@ export function readResponses(
   return responses({ 200: { description, body: found, headers }, 304: unchanged }, refusals)
 }
 
-/** A sentence on the limits of a body: its size in bytes and its nesting depth. `others` states further limits. */
+/** Returns a sentence with the size limit and nesting limit of a body. `others` is appended. */
 export function bodyBounds(bytes: number, depth: number, others = ''): string {
   return `The body has at most ${bytes} bytes (otherwise 413) and ${depth} levels (otherwise 422). ${others}`.trim()
 }

@@ -3,7 +3,7 @@ import type { Loc } from '../errors.js'
 import type { Precondition } from '../updates/tag.js'
 import { type Parsed, parameter, queryFlag, queryId, queryMask } from '../validation/parameters.js'
 
-/* Parameters that several operations share. Other parameters are defined in the file of their operation. */
+/* Parameters that several operations share. */
 
 export const DryRun = queryFlag(
   'Runs every check and returns the answer of the real request, but stores nothing. ETag names the stored state. A creation has neither ETag nor ' +
@@ -19,10 +19,10 @@ export function updateMask(body: TObject) {
 }
 
 const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
-/** `*` or a list of tags. List elements may be empty (RFC 9110, section 5.6.1), but tags must be separated by commas. */
+/** `*` or a list of entity tags. The list can have empty elements, but tags must be separated by commas (RFC 9110, section 5.6.1). */
 const TAGS = new RegExp(String.raw`^(?:[ \t]*\*[ \t]*|[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*)$`)
 
-/** A header of entity tags. `isWeak`: weak tags match too (RFC 9110, section 13.1.2). */
+/** A header with entity tags. `isWeak`: weak tags also match (RFC 9110, section 13.1.2). */
 function entityTags(description: string, isWeak = false) {
   return Type.Optional(
     parameter({ type: 'string', pattern: TAGS.source, description }, (header, loc) =>
@@ -42,7 +42,7 @@ export const IfNoneMatchOfUpdate = entityTags(
   true,
 )
 
-/** The preconditions of a creation. No stored state can meet them. */
+/** The precondition headers of a creation. */
 export const CreationPreconditions = {
   'if-match': entityTags('Always answered with 412, because a creation has no stored state.'),
   'if-none-match': entityTags('`*`, or entity tags. No effect, because a creation has no stored state.', true),
@@ -92,7 +92,7 @@ export const Prefer = Type.Optional(
 
 export const NO_PREFERENCE = { strict: false, minimal: false }
 
-/** Parses `*` or a list of tags. Weak tags are left out. A malformed tag is a fault, because ignoring it would allow an unguarded write. */
+/** Parses `*` or a list of tags. Omits weak tags. A malformed tag is a fault, because ignoring it would allow a write without a precondition. */
 function parseTags(header: string, loc: Loc): Parsed<Precondition> {
   if (header.trim() === '*') return { value: { kind: 'any' } }
   if (!TAGS.test(header)) {
@@ -103,7 +103,7 @@ function parseTags(header: string, loc: Loc): Parsed<Precondition> {
   return { value: { kind: 'tags', tags: tags.filter(tag => !tag.startsWith('W/')) } }
 }
 
-/** True if a `Prefer` header requests strict handling (RFC 7240): unknown fields and fields that the caller cannot change are then errors. */
+/** True if a `Prefer` header requests strict handling (RFC 7240). Unknown fields, and fields that the caller cannot change, are then errors. */
 export function prefersStrict(header: string | string[] | undefined): boolean {
   return header !== undefined && prefers(String(header), 'handling', 'strict')
 }

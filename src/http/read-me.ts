@@ -42,7 +42,7 @@ export const CallerRecord = Type.Object(
   { $id: 'CallerRecord' },
 )
 
-/** `GET /me`: the caller and the rights of their token. */
+/** `GET /me`: the caller and the rights of the token. */
 export function registerReadMe(app: FastifyInstance, database: Database): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/me',

@@ -15,8 +15,8 @@ declare module 'fastify' {
 }
 
 /**
- * Gives each request its route's operation and policy, sets the common headers of every answer, and refuses requests with invalid headers. Only
- * pages from `corsOrigins` may call the service from a browser, without the browser's credentials.
+ * Decorates requests with the operation and policy of the route, sets the common headers of every answer, and refuses invalid headers. Allows browser
+ * requests from pages of `corsOrigins` only.
  */
 export async function registerRequests(app: FastifyInstance, corsOrigins: readonly string[]): Promise<void> {
   app.decorateRequest('operation', {
@@ -27,7 +27,7 @@ export async function registerRequests(app: FastifyInstance, corsOrigins: readon
   })
   app.decorateRequest('policy', {
     getter(this: FastifyRequest) {
-      const { config } = this.routeOptions as Partial<FastifyRequest['routeOptions']> // a malformed address has no route config
+      const { config } = this.routeOptions as Partial<FastifyRequest['routeOptions']> // undefined for a malformed address
       return config?.policy
     },
   })
@@ -42,30 +42,30 @@ export async function registerRequests(app: FastifyInstance, corsOrigins: readon
     allowedHeaders: REQUEST_HEADERS,
     exposedHeaders: HEADER_NAMES,
     maxAge: PREFLIGHT_AGE_S,
-    strictPreflight: false, // it would refuse other OPTIONS requests without our error body
+    strictPreflight: false, // otherwise, OPTIONS requests that are not preflights would be refused without our error body
   })
 }
 
-/** The client's address: the one that trusted proxies report if it is valid, otherwise the peer's. IPv4 addresses are not mapped to IPv6. */
+/** Returns the client's address: the one that trusted proxies report if it is valid, otherwise the peer's. IPv4-mapped IPv6 addresses become IPv4 addresses. */
 export function clientAddressOf({ ip, socket }: Pick<FastifyRequest, 'ip' | 'socket'>): string {
   const address = isIP(ip) === 0 ? (socket.remoteAddress ?? '') : ip
   return address.replace(/^::ffff:(?=\d+\.)/i, '')
 }
 
-/** The caller's `X-Request-ID` if it has the allowed form, otherwise a new id (DECISIONS section 2). */
+/** Returns the client's `X-Request-ID` if it has the allowed form, otherwise a new id (DECISIONS section 2). */
 export function requestIdOf({ headers }: Pick<IncomingMessage, 'headers'>): string {
   const received = headers['x-request-id']
   if (typeof received === 'string' && /^[A-Za-z0-9_-]{1,64}$/.test(received)) return received
   return randomUUID()
 }
 
-/** Headers that must not be repeated. Node keeps only the first value, but a proxy may have used another one. */
+/** Headers that must not be repeated. Node reads only the first value, but a proxy may have read another one. */
 const SINGLE_HEADERS = ['host', 'authorization']
 
-/** The error of a request with invalid headers; undefined if they are valid. */
+/** Returns the error of a request with invalid headers; undefined if they are valid. */
 export function requestFault({ raw }: FastifyRequest): Error | undefined {
   const { httpVersion, headers, rawHeaders } = raw
-  // HTTP/1.1 requires a Host (RFC 9112, section 3.2). Node's own refusal would have no body.
+  // HTTP/1.1 requires a Host header (RFC 9112, section 3.2). Node's own refusal has no body.
   if (httpVersion === '1.1' && headers.host === undefined)
     return new Refused('BAD_REQUEST', 'The request has no Host header.')
   const names = rawHeaders.filter((_, index) => index % 2 === 0).map(name => name.toLowerCase())
@@ -75,7 +75,7 @@ export function requestFault({ raw }: FastifyRequest): Error | undefined {
     : new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
 }
 
-/** The headers of every answer. JSON loads no resources, and pages set their own policy. Strict-Transport-Security is left to the proxy. */
+/** The headers of every answer. Pages replace the policy. The proxy sets Strict-Transport-Security. */
 const COMMON_HEADERS = {
   'cache-control': 'no-store',
   'content-security-policy': "default-src 'none';frame-ancestors 'none'",
@@ -85,12 +85,12 @@ const COMMON_HEADERS = {
   'x-frame-options': 'DENY',
 }
 
-/** Sets these headers for a request that does not run the hooks. */
+/** Sets the common headers. Also used for requests that Fastify refuses before it runs hooks. */
 export function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): void {
   reply.header('x-request-id', request.id).headers(COMMON_HEADERS)
 }
 
-/** The request headers of the operations, in addition to those that browsers always allow. */
+/** The request headers of the operations that CORS must allow explicitly. */
 const REQUEST_HEADERS =
   'authorization, content-type, idempotency-key, if-match, if-none-match, mcp-method, mcp-name, mcp-protocol-version, prefer, ' +
   'traceparent, x-onyx-authorization, x-request-id'

@@ -9,7 +9,7 @@ import type { JsonBounds } from '../validation/json-scanner.js'
 import { maskReader, type ParameterTexts, parameterReader } from '../validation/parameters.js'
 import { prefersStrict } from './parameters.js'
 
-/** The types for handlers of routes with TypeBox schemas: `app.withTypeProvider<SchemaTypes>()`. */
+/** The type provider for routes with TypeBox schemas: `app.withTypeProvider<SchemaTypes>()`. */
 export interface SchemaTypes extends FastifyTypeProvider {
   validator: this['schema'] extends TSchema ? Static<this['schema']> : unknown
 }
@@ -17,8 +17,8 @@ export interface SchemaTypes extends FastifyTypeProvider {
 const NO_PARAMETERS = Type.Object({})
 
 /**
- * Validates requests against the schemas of their routes. All parts are checked, although Fastify would stop at the first invalid one. Bodies
- * are not changed. An undeclared query parameter is a fault.
+ * Validates requests against the schemas of their routes. Reports the faults of all parts, while Fastify would stop at the first invalid part. Does not
+ * change bodies. An undeclared query parameter is a fault.
  */
 export function registerRequestValidation(app: FastifyInstance): void {
   const checks = new Map<FastifySchema, (request: FastifyRequest) => Fault[]>()
@@ -29,7 +29,7 @@ export function registerRequestValidation(app: FastifyInstance): void {
     if (schema.operationId !== undefined) schema.querystring ??= NO_PARAMETERS
     schemas.add(schema)
   })
-  // Runs later, because the routes below `/api` change their schemas first.
+  // Waits until the routes below `/api` have changed their schemas.
   app.addHook('onReady', async () => {
     for (const schema of schemas) checks.set(schema, requestCheck(schema))
   })
@@ -40,14 +40,14 @@ export function registerRequestValidation(app: FastifyInstance): void {
   })
 }
 
-/** The parts with parameters, in the order in which answers report faults (DECISIONS section 2): their names in the schema, in the request and in `loc`. */
+/** The parts with parameters, as named in the schema, in the request and in `loc`. Answers report faults in this order (DECISIONS section 2). */
 const PARAMETERS = [
   ['params', 'params', 'path'],
   ['querystring', 'query', 'query'],
   ['headers', 'headers', 'header'],
 ] as const
 
-/** Returns the function that checks a request, replaces its parts by parsed values, and returns the faults. */
+/** Returns the function that checks a request. It stores the parsed values in the request and returns the faults. */
 function requestCheck(schema: FastifySchema): (request: FastifyRequest) => Fault[] {
   const readers = PARAMETERS.flatMap(([part, name, place]) => {
     const own = schema[part] as TObject | undefined // all routes have TypeBox schemas
@@ -70,7 +70,7 @@ function requestCheck(schema: FastifySchema): (request: FastifyRequest) => Fault
   }
 }
 
-/** A mask in the query determines the required fields of the body. */
+/** Returns the function that checks a body. The mask in the query determines which fields are required. */
 function bodyReader(schema: TObject, route: FastifySchema) {
   const check = bodyCheck(schema)
   const maskIn = maskReader((route.querystring ?? NO_PARAMETERS) as TObject)
@@ -83,18 +83,18 @@ function bodyReader(schema: TObject, route: FastifySchema) {
   }
 }
 
-/** Limits of bodies for each kind of resource. Definitions of tools have further limits, which report the place of a fault. */
+/** The limits of bodies for each kind of resource. Definitions have further limits, and exceeding these is reported with a place. */
 export const JSON_BOUNDS = {
   persona: { depthMax: 64, nodesMax: 20_000 },
   tool: { depthMax: 256, nodesMax: 1_000_000 },
 } as const satisfies Record<ResourceKind, JsonBounds>
 
-/** The bytes of a large body that may contain a definition. A worker parses and checks it. */
+/** The bytes of a large body that can contain a definition. A worker parses and checks them. */
 export class UnparsedBody {
   constructor(readonly bytes: Buffer) {}
 }
 
-/** A body with the query and headers that affect its check: the mask and strict handling. */
+/** A body with the query and headers that determine how it is checked. */
 export interface ReceivedBody {
   parsed: ParsedBody | UnparsedBody
   query: ParameterTexts
@@ -103,15 +103,12 @@ export interface ReceivedBody {
 
 export const INLINE_BYTES_MAX = 16 * 1024
 
-/** The size limit of bodies that may contain a definition. */
+/** The size limit of bodies that can contain a definition. */
 export const TOOL_BODY_BYTES_MAX = 5 * 2 ** 20
 
 const JSON_TYPE = /^application\/json\s*(;|$)/i
 
-/**
- * Parses JSON bodies; other media types and encodings get 415. Faults of the body are not thrown, but reported together with those of path and
- * query.
- */
+/** Parses JSON bodies, and answers 415 for other media types and encodings. Faults of the body are reported together with the faults of path and query. */
 export function registerBodyParser(app: FastifyInstance): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
     // The body of a closed connection never ends, even if all of it has arrived.
@@ -129,7 +126,7 @@ export function registerBodyParser(app: FastifyInstance): void {
       takesDefinition && bytes.length > INLINE_BYTES_MAX
         ? new UnparsedBody(bytes)
         : parseJsonBody(bytes, takesDefinition ? JSON_BOUNDS.tool : JSON_BOUNDS.persona)
-    const query = request.query as ParameterTexts // the query parser returns texts, and lists for repeated parameters
+    const query = request.query as ParameterTexts // the query parser returns texts, or lists for repeated parameters
     done(null, { parsed, query, headers: request.headers } satisfies ReceivedBody)
   })
 }
@@ -147,7 +144,7 @@ function refusalBefore(request: FastifyRequest): Error | undefined {
   return Number(length) > bodyLimit ? bodyTooLarge(request, Number(length)) : undefined
 }
 
-/** The error for a body that exceeds the operation's limit. `bytes` is the Content-Length, if known. */
+/** The error for a body that exceeds the operation's limit. `bytes` is the Content-Length if known. */
 export function bodyTooLarge({ routeOptions }: FastifyRequest, bytes?: number): Refused {
   const message = `The body has ${bytes ?? 'more'} bytes, and this operation takes at most ${routeOptions.bodyLimit ?? 0}.`
   return new Refused('PAYLOAD_TOO_LARGE', message)

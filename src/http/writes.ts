@@ -52,7 +52,7 @@ const PROPOSING = {
   message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: a message to those who decide.'),
 }
 
-/** The headers of the acts that differ from an update. */
+/** The headers of acts that accept other headers than updates. */
 const HEADERS: { readonly [A in Act]?: TObject } = {
   creation: Type.Object({ ...UpdateHeaders.properties, ...CreationPreconditions }),
   deletion: Type.Omit(UpdateHeaders, ['prefer']),
@@ -67,7 +67,7 @@ export const RESTORES = { body: RestoreRequest, bodyLimit: 4 * 1024 }
 
 type Unparsed = Omit<FastifyRequest, 'params' | 'query' | 'headers' | 'body'>
 
-/** A validated request that writes. */
+/** A validated request that stores something. */
 export interface WriteRequest<Body extends TObject = TObject> extends Unparsed {
   params: Record<string, number | undefined>
   body: Static<Body>
@@ -79,7 +79,7 @@ type Common = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'>
 
 type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Common | 'kind' | 'id' | 'fields' | 'key'> & {
   fields?: object
-  /** The values that two requests with the same key must share. Header values are hashed with the ring's key `secretKeyId`. */
+  /** Returns the values that are equal in two requests with the same idempotency key. Header values are hashed with the ring's key `secretKeyId`. */
   about?: (secretKeyId: string | null) => readonly unknown[]
   secretKeyId?: string | null
   warnings(stored: Stored<T>): string[] | Promise<string[]>
@@ -93,7 +93,7 @@ export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
   operationId: string
   summary: string
   description: string
-  /** Absent for a deletion, whose answer has no body. */
+  /** The schema of the answer. Absent for a deletion, because its answer has no body. */
   record?: TSchema
   query?: TProperties
   body?: Body
@@ -101,7 +101,7 @@ export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
   ask(request: WriteRequest<Body>, common: Common): Own<T> | Promise<Own<T>>
 }
 
-/** Registers a route whose requests are stored by the engine. */
+/** Registers a route for one act on one kind of resource. */
 export function registerWrite<T extends ResourceTypes, Body extends TObject>(
   app: FastifyInstance,
   options: OperationOptions,
@@ -125,7 +125,10 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
   })
 }
 
-/** Answers with 200, or 204 without a body; a creation with 201, and a stored proposal with 202. Both get their address, except in a dry run. */
+/**
+ * Stores the request, or its proposal, and answers 200, 201 for a creation, 202 for a proposal, or 204 without a body. A creation and a proposal get a
+ * `Location`, except in a dry run.
+ */
 async function handle<T extends ResourceTypes, Body extends TObject>(
   { database, ...options }: OperationOptions,
   { resource, ask }: WriteRoute<T, Body>,
@@ -174,7 +177,10 @@ function ofAct({ body }: WriteRequest, kind: ResourceKind, act: Act, id: number)
   return act === 'restoration' ? { fields, about: () => [kind, id, 'restore', version] } : {}
 }
 
-/** The part that all writes have in common. Throws `PreconditionFailed` for a creation with `If-Match`, which no stored state can match (RFC 9110, section 13.1.1). */
+/**
+ * Returns the part that all writes have in common. Throws `InvalidRequest` for an invalid message, and `PreconditionFailed` for a creation with
+ * `If-Match` (RFC 9110, section 13.1.1).
+ */
 export function commonOf(
   request: Unparsed & { query: unknown; headers: unknown },
   act: Act,
@@ -210,7 +216,7 @@ export function requirePlain(text = '', loc: Loc): void {
   if (/[^\P{Cc}\n\t]|\p{Bidi_Control}/u.test(text)) throw new InvalidRequest([{ loc, msg, type: 'string_control' }])
 }
 
-/** The caller as the author in the audit trail. Clients may reuse an id, so a dot and a random suffix are added. A client's id has no dot. */
+/** Returns the caller as the author in the audit trail. A random suffix makes a client's request id unique. */
 export function actorOf(request: Unparsed): Actor {
   const { id, raw, caller } = request
   const isGiven = raw.headers['x-request-id'] === id
