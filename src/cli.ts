@@ -2,14 +2,14 @@
 import { run } from './admin/commands/run.js'
 import { EXIT } from './admin/refusal.js'
 
-// A reader such as `head` may close the pipe early. This is not an error.
+// A reader such as `head` may close the pipe before all output was written. This is not an error.
 process.stdout.on('error', error => {
   const code = 'code' in error ? String(error.code) : error.message
   if (code === 'EPIPE') process.exit(EXIT.ok)
   process.stderr.write(`agentctl: standard output cannot be written (${code})\n`)
   process.exit(EXIT.error)
 })
-// If standard error cannot be written, the exit status still shows the result.
+// If standard error is closed, the exit status still reports the result.
 process.stderr.on('error', () => undefined)
 
 process.exitCode = await run(process.argv.slice(2), process.env, {

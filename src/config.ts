@@ -6,12 +6,12 @@ import { InvalidKeyRing, parseKeyRing } from './secrets/key-ring.js'
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
 
-/** Addresses, networks, and the network names that Fastify knows. Fastify parses the list. */
+/** Matches the addresses, networks and network names that Fastify accepts. Fastify parses the list. */
 const PROXIES = String.raw`(?:loopback|linklocal|uniquelocal|[\da-fA-F]*[.:][\da-fA-F.:]*(?:/\d{1,3})?)`
 
 const MIB = 2 ** 20
 
-/** All settings by group, with defaults and limits. Names include the unit. They are documented in ops/configuration.md. */
+/** All settings by group, with defaults and limits. ops/configuration.md documents them. */
 const SETTINGS = Type.Object({
   server: Type.Object({
     host: text('HOST', 'Address to listen on.', { default: '127.0.0.1' }),
@@ -82,24 +82,24 @@ const SETTINGS = Type.Object({
   }),
 })
 
-/** Settings of 2.1. CHANGELOG.md says what to do instead. */
+/** Settings of version 2.1. CHANGELOG.md names their replacements. */
 const REMOVED = `METRICS_TOKEN METRICS_TOKEN_FILE STRICT_HANDLING MIGRATE_ON_START DATABASE_CONNECT_TIMEOUT_MS CONSOLE
   X_ONYX_AUTHORIZATION REQUEST_TIMEOUT_MS KEEP_ALIVE_TIMEOUT_MS DEFINITION_TIMEOUT_MS TOOL_BODY_LIMIT_BYTES
   FAILED_AUTH_LIMIT_PER_MINUTE TRANSFER_BYTES_MAX HEADER_TRIALS_PER_HOUR`.split(/\s+/)
 
-/** The configuration by group, for example `config.database.poolSize`. `on` and `off` become booleans. */
+/** The configuration by group, for example `config.database.poolSize`. The settings `on` and `off` become booleans. */
 export type Config = Static<typeof SETTINGS>
 
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** The environment is invalid. `faults` lists all faults and contains no values, which may be secret. */
+/** The environment is invalid. `faults` lists all faults without the values, because these can be secret. */
 export class InvalidConfiguration extends Error {
   constructor(readonly faults: string[]) {
     super(`The environment is not usable:\n${faults.map(fault => `  ${fault}`).join('\n')}`)
   }
 }
 
-/** Reads the configuration from the environment and the files that it names. Empty variables count as absent. Throws `InvalidConfiguration`. */
+/** Reads the configuration from the environment and from the files that it names. Empty variables are ignored. Throws `InvalidConfiguration`. */
 export function readConfig(env: Environment): Config {
   const groups = Object.entries(SETTINGS.properties).map(([group, { properties }]) => {
     const values = Object.entries<TSchema>(properties).map(([name, schema]) => [
@@ -117,7 +117,7 @@ export function readConfig(env: Environment): Config {
   return config
 }
 
-/** The value of a variable. Malformed text is returned unchanged, and the schema refuses it. */
+/** Returns the value of a variable. Malformed text is returned unchanged and then refused by the schema. */
 function settingValue({ type, default: byDefault }: TSchema, text = ''): unknown {
   if (text === '') return byDefault
   if (type === 'integer' && /^\d{1,15}$/.test(text)) return Number(text)
@@ -137,38 +137,38 @@ function secretFaults({ secrets: { keys, keysFile } }: Config): string[] {
   }
 }
 
-/** Faults of the database settings. Also fills in the URL from the file that DATABASE_URL_FILE names. */
+/** Returns the faults of the database settings. Also reads the URL from the file in DATABASE_URL_FILE. */
 function databaseFaults({ database }: Config, env: Environment): string[] {
   const { url, urlFile } = database
-  // Without this check, the service would start on a new embedded database if DATABASE_URL is missing or misspelt.
+  // If DATABASE_URL is missing or misspelt, the service would otherwise start with a new embedded database.
   if (env.NODE_ENV === 'production' && !(url || urlFile || env.DATA_DIR))
     return ['DATABASE_URL is not set: with NODE_ENV=production, the embedded database requires DATA_DIR']
   if (url !== undefined && urlFile !== undefined) return ['DATABASE_URL and DATABASE_URL_FILE exclude each other']
   try {
     if (urlFile !== undefined) database.url = readFileSync(urlFile, 'utf8').trim()
   } catch (error) {
-    // The message ends with the path, which may be the secret itself if it was set by mistake.
+    // The error message ends with the path. The path is omitted because it can be the secret itself, if the variable was set by mistake.
     return [`DATABASE_URL_FILE: the file cannot be read (${(error as Error).message.split(', ', 1)[0]})`]
   }
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
   return parsed?.ok === false ? parsed.faults.map(fault => `DATABASE_URL: ${fault}`) : []
 }
 
-/** Warnings about accepted settings, as sentences for the log. They contain no values. */
+/** Returns warnings about valid settings, as sentences without their values. */
 export function settingWarnings(env: Environment, { database }: Config): string[] {
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
   const ofUrl = parsed?.ok ? parsed.warnings : []
   return [...misspeltWarning(env), ...ofUrl.map(warning => `DATABASE_URL ${warning}`)]
 }
 
-/** One sentence about removed settings, and variables whose names resemble a setting's name or its first words; empty if there are none. */
+/** Returns one sentence about removed settings and about variables with names similar to a setting. Empty if there are none. */
 export function misspeltWarning(env: Environment): string[] {
   const names = describeSettings().map(({ name }) => name)
   const misspelt = Object.keys(env).flatMap(name => {
     if (names.includes(name)) return []
     if (REMOVED.includes(name)) return [`${name} was removed in 3.0`]
     const written = name.toUpperCase()
-    const distances = name.length < 8 ? [1] : [1, 2] // two edits would turn short names of other programs into ours
+    const distances = name.length < 8 ? [1] : [1, 2] // two edits would make short names of other programs similar to our settings
     const near = distances.flatMap(edits => names.filter(each => isWithin(edits, written, each)))
     const longer = names.filter(each => name.includes('_') && each.startsWith(`${written}_`))
     const [meant] = [...near, ...longer]
@@ -177,7 +177,7 @@ export function misspeltWarning(env: Environment): string[] {
   return misspelt.length > 0 ? [`unknown variables are ignored: ${misspelt.join('; ')}`] : []
 }
 
-/** True if at most this many insertions, deletions and replacements of letters turn `a` into `b`. */
+/** True if at most `edits` insertions, deletions and replacements of letters turn `a` into `b`. */
 function isWithin(edits: number, a: string, b: string): boolean {
   if (a === b || edits === 0) return a === b
   const [x, y] = [a.slice(1), b.slice(1)]
@@ -185,7 +185,7 @@ function isWithin(edits: number, a: string, b: string): boolean {
   return isWithin(edits - 1, x, b) || isWithin(edits - 1, a, y) || isWithin(edits - 1, x, y)
 }
 
-/** All settings for the documentation, in order of declaration. */
+/** Returns all settings in order, for the documentation. */
 export function describeSettings() {
   return Object.entries(SETTINGS.properties).flatMap(([group, { properties }]) =>
     Object.values<TSchema>(properties).map(({ env, type, default: byDefault, takes, description }) => {

@@ -14,7 +14,7 @@ import { unavailableFor } from './updates/unavailable.js'
 
 const RETRY_MS = 500
 
-/** A database that does not answer within this time counts as not ready. */
+/** The database counts as not ready if it does not answer within this time. */
 const PROBE_TIMEOUT_MS = 2_000
 
 const STARTING = unavailable('database_unreachable', 'The service is starting and has not reached its database yet.')
@@ -29,9 +29,9 @@ export interface StartupOptions {
   log: Logger
 }
 
-/** Decides whether this process can serve requests: waits for the database, checks or migrates the schema, and answers probes. */
+/** Determines whether this process can serve requests. Waits for the database, checks or updates the schema, and answers probes. */
 export class Lifecycle {
-  /** True after `drain`: the process is shutting down. */
+  /** True after `drain` was called. */
   isDraining = false
   readonly ring: KeyRing
   readonly #options: StartupOptions
@@ -46,8 +46,8 @@ export class Lifecycle {
   }
 
   /**
-   * Retries until the database is reachable and the schema fits; returns false once the service drains. Throws `KeyRingMissing` and
-   * `ServerUnfit`, because waiting cannot resolve them.
+   * Retries until the database is reachable and the schema is current. Returns false if the service drains meanwhile. Throws `KeyRingMissing` and
+   * `ServerUnfit`, because waiting does not resolve them.
    */
   async start(): Promise<boolean> {
     while (!this.isDraining) {
@@ -62,7 +62,7 @@ export class Lifecycle {
     return this.isDraining ? DRAINING : this.#state
   }
 
-  /** Checks whether requests can be answered now. Never throws. Concurrent probes share one check and one connection. */
+  /** Checks whether requests can be served now. Concurrent calls share one check. Never throws. */
   async readiness(): Promise<Readiness> {
     if (this.isDraining || !this.#hasStarted) return this.current()
     this.#probing ??= this.#check(() => this.#probe()).finally(() => {
@@ -72,7 +72,7 @@ export class Lifecycle {
     return found ?? this.#note(this.#whyNot(undefined))
   }
 
-  /** Starts the shutdown: probes fail from now on, and running requests continue. */
+  /** Starts the shutdown. Probes fail from now on, and running requests continue. */
   drain(): void {
     this.isDraining = true
   }
@@ -81,7 +81,7 @@ export class Lifecycle {
     try {
       return this.#note(await look())
     } catch (error) {
-      if (this.isDraining) return DRAINING // the pool was closed by the shutdown
+      if (this.isDraining) return DRAINING // the shutdown has closed the pool
       if (!this.#hasStarted && (error instanceof KeyRingMissing || error instanceof ServerUnfit)) throw error
       return this.#note(this.#whyNot(error), error)
     }
@@ -103,7 +103,7 @@ export class Lifecycle {
     return schema
   }
 
-  /** If another process migrates the schema to a version that this program cannot use, requests are refused until a later probe finds a usable schema. */
+  /** Checks the schema again, because another process can migrate it to a version that this program cannot use. */
   async #probe(): Promise<Readiness> {
     this.#state = await this.#schema()
     return this.#state
@@ -121,12 +121,12 @@ export class Lifecycle {
     return unavailable('schema_ahead', advice)
   }
 
-  /** Why the database cannot be used, with a remedy. `error` is undefined if the database does not answer. */
+  /** Returns why the database cannot be used, with a remedy. `error` is undefined if the database did not answer. */
   #whyNot(error: unknown): Readiness {
     if (error instanceof ServerUnfit)
       return unavailable('database_unreachable', `The database cannot be used: ${error.message}.`)
     const known = unavailableFor(error)
-    // A server without disk space starts but refuses connections.
+    // These reasons have a message of their own. For example, a server with a full disk starts but refuses connections.
     if (known?.reason === 'migrating' || known?.reason === 'database_full')
       return unavailable(known.reason, known.message)
     const fault = isRefusedByServer(error) ? 'answers and refuses this service' : 'does not answer'

@@ -22,14 +22,14 @@ import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneContents, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
-/** The first requests run slowly because their code is not compiled yet, so pruning waits for them. */
+/** Pruning waits, because the first requests are slow until their code is compiled. */
 const FIRST_PRUNE_MS = 2_000
 const PRUNE_INTERVAL_MS = 3_600_000
 const PRUNE_GROWING_INTERVAL_MS = 60_000
-/** Between full runs, only agents and tools that changed within this time are pruned. */
+/** Between full runs, only agents and tools that were changed within this time are pruned. */
 const GROWING_MINUTES = 2
 
-/** Starts the process. The port opens before the database is reachable; until then, every operation answers 503 with the reason. */
+/** Starts the process. The port opens before the database is reachable. Until then, every operation answers 503 with the reason. */
 async function main(): Promise<void> {
   const config = readConfig(process.env)
   const ring = configuredKeyRing(config)
@@ -72,17 +72,17 @@ function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Confi
   }
   const prune = logged(() => pruneHistory(db, history))
   const pruneLately = logged(async () => ({ differences: await pruneContents(db, history, GROWING_MINUTES) }))
-  setTimeout(prune, FIRST_PRUNE_MS).unref() // so that processes that live less than an hour prune too
-  setInterval(prune, PRUNE_INTERVAL_MS).unref() // `unref`: does not delay a shutdown
+  setTimeout(prune, FIRST_PRUNE_MS).unref() // so that processes that run for less than an hour also prune
+  setInterval(prune, PRUNE_INTERVAL_MS).unref() // does not delay a shutdown
   setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()
 }
 
-/** Shuts the service down at the first signal. Further signals are ignored, because npm forwards signals that the process also receives directly. */
+/** Shuts the service down at the first signal. Ignores further signals, because npm forwards signals that the process also receives directly. */
 function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config, log: Logger) {
   const { shutdownTimeoutMs, drainDelayMs } = config.server
   let signal: NodeJS.Signals | undefined
   const options = {
-    delay: shutdownTimeoutMs + drainDelayMs + 2 * LAST_ANSWERS_MS, // so that the last answers and database connections can end
+    delay: shutdownTimeoutMs + drainDelayMs + 2 * LAST_ANSWERS_MS, // includes time for the last answers and the database connections to end
     logger: { error: (message: unknown) => log.error(String(message)) },
     skip: [...STOP_SIGNALS, ...FAULT_SIGNALS],
   }
@@ -90,7 +90,7 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
     if (err) log.fatal({ err }, 'an uncaught error; shutting down')
     else log.info({ signal }, 'shutting down')
     service.drain()
-    // A load balancer needs a moment to notice the failing probe. Requests are still answered until then.
+    // The load balancer needs time to notice the failing probe. Requests are still answered until then.
     if (signal === 'SIGTERM' || signal === 'SIGHUP') await sleep(drainDelayMs)
     await app.close()
     await opened.close()
@@ -106,17 +106,17 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] satisfies NodeJS.Signals[]
 
-/** Signals of faults in the process itself. With a listener, the faulty instruction would repeat for ever. */
+/** Signals for faults of the process itself. A listener would make the faulty instruction repeat forever. */
 const FAULT_SIGNALS = ['SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGSEGV'] satisfies NodeJS.Signals[]
 
-/** Prints the address and an example of a first call. It uses standard error, because standard output may be a log of JSON lines. */
+/** Prints the address and an example of a first call to standard error, because standard output can be a log of JSON lines. */
 async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config) {
   const { port } = app.server.address() as AddressInfo // a TCP address
   const { host } = config.server
   const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // clients cannot connect to a wildcard address
   const base = `http://${reached.includes(':') ? `[${reached}]` : reached}:${port}`
   const wantsDemo = opened.isEmbedded && config.database.demo
-  // Imported on demand, because it loads the parsers of organisation files.
+  // Imported on demand, because it loads large parsers.
   const demo = wantsDemo ? await (await import('./admin/demo.js')).loadDemo(opened.database, service.ring) : null
   const isInPath = (process.env.PATH ?? '').split(':').some(folder => existsSync(join(folder, 'agentctl')))
   const agentctl = isInPath ? 'agentctl' : 'npx agentctl'
@@ -140,7 +140,7 @@ function demoText(token: string, base: string): string {
 `
 }
 
-/** The message and exit status of a failed start. Only unexpected errors include a stack trace. */
+/** Returns the message and exit status for a failed start. Only unexpected errors include a stack trace. */
 function explain(error: unknown): { message: string; code: number } {
   if (!(error instanceof Error)) return { message: String(error), code: EXIT.error }
   const settings = [InvalidConfiguration, KeyRingMissing, ServerUnfit, EmbeddedUnavailable]

@@ -63,10 +63,7 @@ export type Authenticate = (request: FastifyRequest, reply: FastifyReply) => Pro
 /** The name of the decorator that marks scopes with authenticated routes. */
 export const REQUIRES_TOKEN = 'requiresToken'
 
-/**
- * Decorates requests with the caller. Returns the function that authenticates a request before its body is read. Throws when a route has no valid
- * policy at startup.
- */
+/** Decorates requests with the caller. Returns the function that authenticates a request before its body is read. */
 export function registerAuthentication(app: FastifyInstance, database: Database): Authenticate {
   // Authentication sets the caller before any handler that uses it, so the type is not nullable.
   app.decorateRequest('caller', null as unknown as Caller)

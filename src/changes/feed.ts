@@ -8,11 +8,11 @@ import { AUTHOR } from '../updates/audit.js'
 import { ACTION, type ACTIONS, type HistoryRow } from '../updates/history.js'
 
 /*
- * The feed of changes: audit rows ordered by transaction, then by number. Rows of transactions that began after the oldest open one are held
- * back until it ends, so no row can appear before a reader's position. A cursor consists of the feed's id and a position.
+ * The feed of changes: audit rows and proposals, ordered by transaction and then by place. A row is published when no open transaction can add a row
+ * before it, so a reader never misses a row. A cursor consists of the feed's id and the position of a row.
  */
 
-/** The most rows that one page examines. */
+/** The maximum number of rows that one page examines. */
 export const ROWS_MAX = 1_000
 
 export type ChangeKind = ResourceKind | 'proposal'
@@ -24,7 +24,7 @@ interface Asked {
   place: string
 }
 
-/** A change that the viewer may see. `is_seen`, `may_edit`: the viewer can see or edit the record now. */
+/** A change that the viewer can see. `is_seen` and `may_edit`: the viewer can now see or edit the record. */
 export interface FeedRow extends Pick<HistoryRow, 'version' | 'at' | 'author' | 'actor_id' | 'command' | 'fields'> {
   action: (typeof ACTIONS)[number] | Exclude<ProposalState, 'open'> | 'proposed'
   cursor: string
@@ -36,14 +36,14 @@ export interface FeedRow extends Pick<HistoryRow, 'version' | 'at' | 'author' | 
 
 interface FeedPage {
   feed: string
-  /** True if the given position is in the feed, and no rows after it were pruned. */
+  /** True if the given position is in the feed and no later row was pruned. */
   is_kept: boolean
   rows: FeedRow[] | null
-  /** The cursor of the last row examined; null if no row was examined or the page is full. */
+  /** The cursor of the last row examined; null if the page is full or no row was examined. */
   last: string | null
 }
 
-/** Reads the changes after a position, until the page is full. */
+/** Reads a page of changes after a position. */
 export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
   'change_feed',
   { ...VIEWER_TYPES, kind: 'text', rows: 'integer', transaction: 'xid8', place: 'bigint' },
@@ -71,7 +71,7 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
     from feed_ends`,
 )
 
-/** Reads two cursors: `now`, and `first`, which is before the oldest stored change (or before the `back` newest changes). */
+/** Reads two cursors. `now` is the end of the feed. `first` is its start or, if `back` is not 0, the position before the newest `back` changes. */
 export async function readEnds(db: Kysely<Tables>, back = 0): Promise<{ now: string; first: string }> {
   const recent = sql`
     (select cursor from stored_change where is_published order by transaction_id desc, place desc limit 1 offset ${back})`
@@ -82,10 +82,7 @@ export async function readEnds(db: Kysely<Tables>, back = 0): Promise<{ now: str
   return rows[0] ?? { now: '', first: '' }
 }
 
-/**
- * Reads how long the oldest stored change has waited for open transactions, the number of open proposals, and the age of the oldest one. Times
- * are in seconds.
- */
+/** Reads in seconds how long the oldest unpublished change has waited, the number of open proposals, and the age of the oldest open proposal in seconds. */
 export async function readBacklog(db: Kysely<Tables>): Promise<Record<'lag_s' | 'open' | 'oldest_s', number>> {
   const since = (first: string) =>
     sql`coalesce(extract(epoch from clock_timestamp() - min(${sql.ref(first)})), 0)::float8`
@@ -98,14 +95,14 @@ export async function readBacklog(db: Kysely<Tables>): Promise<Record<'lag_s' | 
 const SERVER = sql`
   (select s.system_identifier, d.oid from pg_control_system() s, pg_database d where d.datname = current_database())`
 
-/** True if the feed's transactions belong to another server or database, for example after a dump was restored. */
+/** True if the feed was made on another server or database, for example before a dump was restored. */
 export async function isForeign(db: Kysely<Tables>): Promise<boolean> {
   const { rows } = await sql<{ foreign: boolean }>`
     select (system_identifier, database_oid) <> ${SERVER} as "foreign" from change_feed`.execute(db)
   return rows[0]?.foreign === true
 }
 
-/** Invalidates all cursors and removes all earlier changes from the feed. */
+/** Invalidates all cursors and removes all changes from the feed. */
 export async function resetFeed(db: Kysely<Tables>): Promise<void> {
   await db.transaction().execute(async trx => {
     await limitStatements(trx, 0)

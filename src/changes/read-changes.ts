@@ -63,7 +63,7 @@ interface Asked {
   kind?: (typeof KINDS)[number]
 }
 
-/** `GET /changes`: the changes after a cursor that the caller may see. */
+/** `GET /changes`: the changes after a cursor that the caller can see. */
 export function registerReadChanges(app: FastifyInstance, database: Database, service: Service, gate: Gate): void {
   const { db } = database
   const waiting = new Waiting(database, service)
@@ -131,7 +131,7 @@ function changeOf(row: FeedRow): object {
   return may_edit ? { ...shown, fields, actor: authorOf(row) } : shown
 }
 
-/** At most 200 requests wait for changes at the same time, and at most one for each token. */
+/** The maximum number of waiting requests. Each token can have only one. */
 const WAITING_MAX = 200
 const POLL_MS = 1_000
 
@@ -141,8 +141,8 @@ interface Page {
 }
 
 /**
- * Requests that wait for changes. They hold no database connection: one query a second finds the newest change for all of them. They then read
- * one after another, so that other requests are not slowed down.
+ * Requests that wait for changes. They hold no database connection. One query a second finds the newest change for all of them. When there is a new
+ * change, they read one after another, so that other requests are not delayed.
  */
 class Waiting {
   readonly #tokens = new Set<number>()
@@ -154,7 +154,7 @@ class Waiting {
     readonly service: Service,
   ) {}
 
-  /** Waits until there are changes after a cursor, the time is over, or the client disconnects. Throws `RateLimited`, `Unavailable`. */
+  /** Waits until there are changes after a cursor, the time is over, the client disconnects or the service drains. Throws `RateLimited` and `Unavailable`. */
   async wait(token: number, after: string, waitMs: number, socket: Socket, read: (after: string) => Promise<Page>) {
     if (this.#tokens.has(token)) throw new RateLimited('token-waiting', 1)
     if (this.#tokens.size >= WAITING_MAX) {
@@ -182,7 +182,7 @@ class Waiting {
     }
   }
 
-  /** The newest change, read one second from now. All waiting requests share the query. */
+  /** Reads the end of the feed after one second. All waiting requests share the query. */
   #nextHead(): Promise<string> {
     this.#head ??= sleep(POLL_MS)
       .then(() => withRetries(() => readEnds(this.database.db)))
@@ -193,7 +193,7 @@ class Waiting {
     return this.#head
   }
 
-  /** Waits for its turn, then reads a page. A request whose time is over reads at once: an empty answer must mean that nothing changed. */
+  /** Reads a page when all earlier reads have ended. A request whose time is over reads immediately, because an empty answer must mean that nothing changed. */
   #inTurn(read: () => Promise<Page>, over: Promise<unknown>): Promise<Page> {
     const page = Promise.race([this.#turn, over]).then(read)
     this.#turn = Promise.all([this.#turn, page.catch(() => undefined)])

@@ -3,14 +3,14 @@ import type { FastifyInstance } from 'fastify'
 import { PAGE, PAGE_HEADERS, pageFile, serveFiles } from '../http/docs.js'
 
 /**
- * The page loads only its own files and calls only this service. Browsers with trusted types refuse to turn text into HTML; the one policy
- * allows the worker's file. The editor creates its style sheet at run time, with the nonce of the answer.
+ * The content security policy. The page loads only its own files and calls only this service. Trusted types prevent it from turning text into HTML. The
+ * editor creates style sheets at run time, which the nonce allows.
  */
 const policyOf = (style: string) =>
   `default-src 'none'; script-src 'self'; style-src 'self'${style}; img-src 'self'; connect-src 'self'; worker-src 'self'; ` +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types worker"
 
-/** `GET /console` and its files: the page for people. It contains no data. */
+/** `GET /console` and its files. They contain no data. */
 export function registerReadPage(app: FastifyInstance): void {
   const page = pageFile('page.html').toString()
   app.get('/console', PAGE, (_, reply) => {

@@ -10,19 +10,19 @@ import { kyselyOn } from './statements/queries.js'
 import type { Executor } from './statements/statement.js'
 import type { Tables } from './tables.js'
 
-/** The connection pools of a database. An unreachable server is reported by the first statement, not by the constructor. */
+/** The connection pools of a database. If the server is unreachable, the first statement fails, not the constructor. */
 export class Database {
   readonly db: Kysely<Tables>
-  /** A separate connection for readiness probes, so that they work while the pool is busy. */
+  /** A separate connection for readiness probes. It is free even if the pool is busy. */
   readonly probe: Kysely<Tables>
-  /** Exposed for its connection counts only. Run statements with `db`. */
+  /** For the connection counts only. Run statements with `db`. */
   readonly pool: pg.Pool
-  /** Name and version of the server that the newest connection reached; undefined before the first connection. */
+  /** The server's name and version, as of the newest connection; undefined before the first one. */
   server: string | undefined
   readonly #probePool: pg.Pool
   readonly #options: DatabaseOptions
   readonly #sessions = new WeakMap<pg.ClientBase, Session>()
-  /** The connection for the reads with each key. `reads`: the number still running. */
+  /** The connection that reads with the same key share, and the number of reads that are running on it. */
   readonly #shared = new Map<string, { session: Promise<Session>; reads: number }>()
   #closed: Promise<unknown> | undefined
 
@@ -35,15 +35,15 @@ export class Database {
   }
 
   /**
-   * Runs reads on a connection that at most 8 current reads with this key share. Each is sent without waiting for the answers to the others, so
-   * a slow read delays only reads with the same key. A pooler in transaction mode needs a transaction for each read, so nothing is shared there.
+   * Returns an executor that sends reads with the same key on a shared connection, up to 8 at a time. A slow read then delays only reads with the same
+   * key. Not shared behind a pooler in transaction mode, because each read then needs its own transaction.
    */
   sharedReads(key: string): Executor {
     if (!this.#options.preparedStatements) return this.db
     return { executeQuery: query => this.#readShared(key, query) }
   }
 
-  /** Checks once, for at most 2.5 s, whether an unconfirmed commit was stored: true if `trace` returns a row. Never throws. */
+  /** Checks whether an unconfirmed commit was stored: true if `trace` returns a row within 2.5 s. Never throws. */
   async hasStored(trace: CompiledQuery): Promise<boolean> {
     const look = withRetries(() => this.db.executeQuery(trace)).catch(() => undefined)
     const found = await Promise.race([look, sleep(SETTLE_WITHIN_MS, undefined, { ref: false })])
@@ -54,7 +54,7 @@ export class Database {
     return this.#options.address.description
   }
 
-  /** Closes the pools: refuses new work and waits up to `graceMs` for running statements. Can be called repeatedly. */
+  /** Closes the pools. Refuses new work and waits up to `graceMs` for running statements. Further calls have no effect. */
   async close(graceMs = 5_000): Promise<void> {
     const ended = () => Promise.all([this.pool.end(), this.#probePool.end()])
     this.#closed ??= Promise.race([ended(), sleep(graceMs, undefined, { ref: false })])
@@ -66,7 +66,7 @@ export class Database {
     const pool = new pg.Pool({
       application_name: 'agent-tool-management',
       ...address.config,
-      // Later options take precedence, so ours override those of the URL.
+      // Later options take precedence, so these override the options of the URL.
       options:
         `${address.config.options ?? ''} ${this.#options.preparedStatements ? startupOptions(this.#options) : ''}`.trim(),
       types: VALUES,
@@ -78,7 +78,7 @@ export class Database {
       maxLifetimeSeconds: CONNECTION_AGE_MAX_MS / 1_000,
       max: connectionsMax,
       Client: ClosingClient,
-      // The pool awaits this promise before it hands out the connection, although its type says void.
+      // The pool waits for this promise before it provides the connection, although the type is void.
       onConnect: client => this.#begin(client as pg.PoolClient), // the pool adds `release` later
     })
     pool.on('error', error => {
@@ -117,7 +117,7 @@ export class Database {
 
   async #acquire(pool: pg.Pool): Promise<Session> {
     try {
-      return this.#sessions.get(await pool.connect()) as Session // `#begin` has made one for each client
+      return this.#sessions.get(await pool.connect()) as Session // `#begin` has made a session for each client
     } catch (error) {
       throw this.#connectFault(error)
     }
@@ -127,7 +127,7 @@ export class Database {
     if (this.pool.ending)
       return new DatabaseFault('closed', 'the connections to the database are closed', { cause: error })
     if (error instanceof pg.DatabaseError || error instanceof DatabaseFault) return error
-    // The pool's timeout error has no class of its own.
+    // The pool's timeout error has no class.
     const isWait = error instanceof Error && error.message === 'timeout exceeded when trying to connect'
     if (!isWait) return new ConnectionLost({ cause: error })
     return new DatabaseFault('waited', 'no connection became free in time', { cause: error })
@@ -150,7 +150,7 @@ export class Database {
 
 const SHARED_READS_MAX = 8
 
-/** Closes its socket if it fails to connect, for example without a password. The pool would leave it open. */
+/** Closes the socket if the connection fails, for example without a password. pg would leave it open. */
 class ClosingClient extends pg.Client {
   constructor(config?: pg.ClientConfig) {
     super(config)
@@ -158,17 +158,14 @@ class ClosingClient extends pg.Client {
   }
 }
 
-/** How long a connection is idle before TCP keep-alive probes are sent. */
+/** The idle time before TCP keep-alive probes are sent. */
 const KEEP_ALIVE_IDLE_MS = 10_000
 
 const SETTLE_WITHIN_MS = 2_500
 
 const CONNECTION_AGE_MAX_MS = 300_000
 
-/**
- * Converts `int8` to a number and `timestamptz` to ISO 8601 in UTC with microseconds (`2024-01-02T03:04:05.123456Z`). `infinity`, years BC and
- * all other types are converted as pg does.
- */
+/** Converts `int8` to a number, and `timestamptz` to ISO 8601 in UTC with microseconds (`2024-01-02T03:04:05.123456Z`). `infinity` and years BC stay as in pg. */
 const VALUES = new pg.TypeOverrides()
 VALUES.setTypeParser(pg.types.builtins.INT8, Number)
 VALUES.setTypeParser(pg.types.builtins.TIMESTAMPTZ, text =>

@@ -5,10 +5,10 @@ import type { Database } from './database.js'
 import type { Tables } from './tables.js'
 import { limitStatements } from './transaction.js'
 
-/** One step of the schema. All pending steps run in one transaction while the service is stopped. */
+/** A migration. All pending migrations run in one transaction while the service is stopped. */
 export interface SchemaStep {
   up(db: Kysely<unknown>): Promise<void>
-  /** The oldest version of the program that can use the schema after this step. Older ones refuse to start. */
+  /** The oldest version of the program that can use the schema after this migration. Older versions do not start. */
   oldestProgram: string
 }
 
@@ -16,7 +16,7 @@ export const MIGRATIONS: Readonly<Record<string, SchemaStep>> = migrations
 
 export type SchemaState =
   | { kind: 'current' }
-  /** `isEmpty`: no step has run yet. */
+  /** `isEmpty`: no migration has run yet. */
   | { kind: 'behind'; pending: string[]; isEmpty: boolean }
   | { kind: 'ahead'; oldestProgram: string }
 
@@ -24,12 +24,12 @@ const LOCK_ID = 7_140_312
 
 const PATIENCE_MS = 60_000
 
-/** The oldest version that can be upgraded, and its last step. An empty database starts with this step, which creates the whole schema of that version. */
+/** The oldest version that can be upgraded, and its last migration. In an empty database, this migration creates the whole schema. */
 const OLDEST_UPGRADED = { version: '2.1', step: '0015_read_scope' }
 
 /**
- * Updates the schema in one transaction and returns the names of the migrations that ran. If several processes call it, one migrates and the
- * others wait. Throws if a migration fails, and `DatabaseFault` if another process migrates for too long.
+ * Updates the schema in one transaction and returns the names of the migrations that ran. If several processes call it, one migrates and the others
+ * wait. Throws the error of a failed migration, and `DatabaseFault` if another process migrates for too long.
  */
 export async function migrate(
   database: Database,
@@ -38,7 +38,7 @@ export async function migrate(
   if ((await pendingSteps(database.db, steps)).length === 0) return []
   return await database.db.transaction().execute(async trx => {
     await limitStatements(trx, 0)
-    // A session's planner settings are made for requests. Migrations need table scans.
+    // The planner settings of sessions are made for requests. Migrations need table scans.
     await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx)
     await sql`set local lock_timeout = ${sql.lit(patienceMs)}`.execute(trx)
     await sql`select pg_advisory_xact_lock(${sql.lit(LOCK_ID)})`.execute(trx).catch(error => {
@@ -53,7 +53,7 @@ export async function migrate(
     )
     for (const [migration, { up, oldestProgram }] of Object.entries(steps)) {
       if (!pending.includes(migration)) continue
-      await up(trx as unknown as Kysely<unknown>) // `Tables` describes the current schema only; a step declares its own
+      await up(trx as unknown as Kysely<unknown>) // `Tables` describes only the current schema
       await trx.insertInto('schema_requirement').values({ migration, oldest_program: oldestProgram }).execute()
     }
     return pending
@@ -65,10 +65,7 @@ async function pendingSteps(db: Kysely<Tables>, steps: Readonly<Record<string, S
   return Object.keys(steps).filter(name => !applied.has(name))
 }
 
-/**
- * Compares the schema with this version of the program: current, behind, or ahead if a newer step requires a newer program. Newer steps that
- * allow this version are ignored.
- */
+/** Compares the schema with this version of the program. `ahead`: a newer migration requires a newer program. Other newer migrations are ignored. */
 export async function schemaState(db: Kysely<Tables>, version: string, steps = MIGRATIONS): Promise<SchemaState> {
   const applied = await appliedSteps(db)
   const pending = Object.keys(steps).filter(name => !applied.has(name))
@@ -78,7 +75,7 @@ export async function schemaState(db: Kysely<Tables>, version: string, steps = M
   return pending.length > 0 ? { kind: 'behind', pending, isEmpty: applied.size === 0 } : { kind: 'current' }
 }
 
-/** The missing parts of an outdated schema, and the command to update it. */
+/** Returns what an outdated schema lacks, and the command that updates it. */
 export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind' }) {
   return isEmpty
     ? { lack: 'the database is empty', command: 'agentctl init EMAIL' }

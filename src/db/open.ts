@@ -6,7 +6,7 @@ import { Database } from './database.js'
 import { type Report, startEmbedded } from './embedded/embedded.js'
 import { existingHome, urlOf } from './embedded/home.js'
 
-/** The database that the configuration names, opened. `close` also stops the embedded server if this process runs it. */
+/** The configured database. `close` also stops the embedded server if this process runs it. */
 export interface OpenedDatabase {
   database: Database
   isEmbedded: boolean
@@ -14,7 +14,7 @@ export interface OpenedDatabase {
   close(): Promise<void>
 }
 
-/** No database is configured, or its schema does not fit this program. The message names the remedy. */
+/** No database is configured, or the program cannot use its schema. The message names the remedy. */
 export class NotConfigured extends Error {}
 
 interface Settings {
@@ -26,9 +26,8 @@ interface Settings {
 }
 
 /**
- * Opens the database at `DATABASE_URL`, or runs the embedded one in `DATA_DIR`. It does not connect yet, so an unreachable server is not an
- * error here. A `command` uses the embedded server of a running service. Throws `EmbeddedUnavailable` if the embedded server cannot run, and
- * `NotConfigured` if a command finds none.
+ * Opens the database at `DATABASE_URL`, or starts the embedded one in `DATA_DIR`. Does not connect yet. A `command` uses the embedded server that the
+ * service runs. Throws `EmbeddedUnavailable` if the embedded server cannot run, and `NotConfigured` if a command finds no database.
  */
 export async function openConfiguredDatabase(
   settings: Settings,
@@ -56,11 +55,11 @@ export async function openConfiguredDatabase(
   )
 }
 
-const LACKS_PASSWORD = 'client password must be' // in the message of `pg`, which checks this before the server does
+const LACKS_PASSWORD = 'client password must be' // part of the message of `pg`, which checks this before it connects
 
 /**
- * Advice for an operator whose database does not answer or refuses, as the end of a sentence without text from the server. `url` is the
- * configured address, if any.
+ * Returns advice for an operator if the database is unreachable or refuses the connection. It is the end of a sentence and has no text from the server.
+ * `url` is the configured URL.
  */
 export function connectAdvice(url: string | undefined, error?: unknown): string {
   const { code, message }: Error & { code?: unknown } = rootOf(error)
@@ -75,14 +74,14 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
     : 'it is the embedded PostgreSQL, which the service (npm start) runs and starts again; if it does not come back, the file log beside its data says why'
 }
 
-/** True if a server answered but refused. */
+/** True if the server refused the connection. */
 export function isRefusedByServer(error: unknown): boolean {
   const cause = rootOf(error)
   if (cause.message.includes(LACKS_PASSWORD)) return true
   return cause instanceof pg.DatabaseError && /^(?:28|3D|42501|53300|0A|08P01)/.test(cause.code ?? '')
 }
 
-/** Opens one database by URL with the configured limits. Throws if the URL is invalid. */
+/** Opens the database with this URL. Throws if the URL is invalid. */
 export function openUrl(url: string, { database }: Settings, onError?: (error: Error) => void): Database {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new Error(`DATABASE_URL: ${parsed.faults.join('; ')}`)

@@ -3,38 +3,38 @@ import type { ColumnType, Generated } from 'kysely'
 /** The largest value of an `integer` column, such as an id. */
 export const INT4_MAX = 2_147_483_647
 
-/** A timestamp: read as ISO 8601 text in UTC with microseconds, written as any text that PostgreSQL accepts. */
+/** A timestamp. It is read as ISO 8601 in UTC with microseconds, and written as any text that PostgreSQL accepts. */
 type Timestamp = ColumnType<string, string, string>
 type CreatedAt = ColumnType<string, string | undefined, never>
 
-/** A `json` column. It is read as a parsed value and written as JSON text, which keeps the order of keys. */
+/** A `json` column. It is read as a parsed value and written as JSON text. Unlike `jsonb`, it keeps the order of keys. */
 type JsonText<T> = ColumnType<T, string, string>
 
 export type Permission = 'basic' | 'manage:actions' | 'admin'
 
-/** A restriction of a token: to a permission, to reading, to reads of a runtime, or to proposals. */
+/** A scope of a token. `read`, `runtime` and `propose` restrict it to reading, to runtime reads, and to proposals. */
 export type Scope = Permission | 'read' | 'runtime' | 'propose'
 export type UserKind = 'person' | 'service_account'
 export type ShareLevel = 'viewer' | 'editor'
 export type ResourceKind = 'persona' | 'tool'
 
-/** A change by a user (null: the operator) at a time in ms since 1970. `fields` are those that nobody has changed since. */
+/** A change by a user (null: the operator) at a time in ms since 1970. `fields` excludes fields that were changed again later. */
 export interface RecentChange {
   by: string | null
   at: number
   fields: string[]
 }
 
-/** Columns that change whenever an update changes an agent or a tool. */
+/** The columns that every change of an agent or a tool updates. */
 export interface VersionedTable {
   created_at: CreatedAt
   version: Generated<number>
   field_versions: ColumnType<Record<string, number>, string | undefined, string>
-  /** The last change and those of the fifteen minutes before it. */
+  /** The last change, and the changes of the fifteen minutes before it. */
   recent_changes: ColumnType<RecentChange[], string | undefined, string>
-  /** The hash of the last audit row; zeros if there is none. */
+  /** The hash of the newest audit row; zeros if there is none. */
   audit_head: Generated<Buffer>
-  /** The hash of the last pruned audit row; zeros if there is none. */
+  /** The hash of the newest pruned audit row; zeros if there is none. */
   audit_anchor: Generated<Buffer>
 }
 
@@ -97,12 +97,12 @@ export interface AuditTable {
   difference: JsonText<Record<string, { from: unknown; to: unknown }>> | null
   difference_bytes: number
   difference_hash: Buffer
-  /** The hash of the replaced definition, which stays stored while a row refers to it. */
+  /** The hash of the replaced definition. The definition stays stored while a row refers to it. */
   definition_before: Buffer | null
-  /** Both hashes are null in rows written by versions before 3.0. */
+  /** The hashes are null in rows that versions before 3.0 wrote. */
   previous_hash: Buffer | null
   hash: Buffer | null
-  /** The users and groups that can no longer see the agent after the change. */
+  /** The users and groups that could no longer see the agent after the change. */
   taken_from: JsonText<object> | null
 }
 
@@ -113,7 +113,7 @@ interface NamedTable {
   name: string
 }
 
-/** A view of each token with its user and the combined rights of user, groups and scopes (DECISIONS sections 6 and 7). */
+/** A view of each token with its user and combined rights (DECISIONS sections 6 and 7). */
 export interface CallerView {
   hash: Buffer
   token_id: number
@@ -125,16 +125,16 @@ export interface CallerView {
   expired: boolean
   /** ISO 8601 in UTC with whole seconds. */
   expires_at: string | null
-  /** True if the last use was not recorded within the last minute. */
+  /** True if the last recorded use is more than a minute ago. */
   use_is_stale: boolean
   scopes: Scope[] | null
   persona_ids: number[] | null
   tool_ids: number[] | null
   requires_if_match: boolean
-  /** The rank in `PERMISSIONS`, from 1. */
+  /** The position in `PERMISSIONS`, counted from 1. */
   permission: number
   managed_groups: number[]
-  /** All rights as one text, to compare. */
+  /** All rights as one text, for comparison. */
   grants: string
 }
 
@@ -240,12 +240,12 @@ export interface Tables {
     definition_hash: Buffer | null
     size_bytes: number
     created_at: CreatedAt
-    /** `closed` means that the agent or tool was deleted. */
+    /** `closed`: the agent or tool was deleted. */
     state: Generated<ProposalState>
     closed_at: Timestamp | null
     closed_by: string | null
     reason: string | null
-    /** Where the opening and the closing of the proposal are in the feed of changes. */
+    /** The positions of the opening and the closing in the feed of changes. */
     opened_transaction_id: Generated<string | null>
     opened_place: Generated<string>
     closed_transaction_id: string | null

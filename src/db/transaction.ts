@@ -4,7 +4,7 @@ import type { Database } from './database.js'
 import type { Executor } from './statements/statement.js'
 import type { Tables } from './tables.js'
 
-/** Runs `work` in a READ COMMITTED transaction and returns its result. With `rollback`, the transaction is rolled back afterwards. */
+/** Runs `work` in a READ COMMITTED transaction and returns its result. With `rollback`, rolls the transaction back afterwards. */
 export async function inTransaction<T>(
   { db }: Pick<Database, 'db'>,
   { rollback }: { rollback: boolean },
@@ -21,12 +21,12 @@ export async function inTransaction<T>(
   }
 }
 
-/** Runs `work` in the current transaction, or in a new one if there is none. */
+/** Runs `work` in the transaction `db`, or in a new transaction if `db` is not a transaction. */
 export async function joined<T>(db: Kysely<Tables>, work: (trx: Transaction<Tables>) => Promise<T>): Promise<T> {
   return await (db.isTransaction ? work(db as Transaction<Tables>) : db.transaction().execute(work))
 }
 
-/** Limits the time of each statement in a transaction; 0 means no limit. The client waits slightly longer. */
+/** Limits the time of each statement in a transaction; 0 means no limit. */
 export async function limitStatements(trx: Executor, timeoutMs: number): Promise<void> {
   const query: Query = { ...CompiledQuery.raw(`set local statement_timeout = ${timeoutMs}`), setsTimeoutMs: timeoutMs }
   await trx.executeQuery(query)

@@ -45,7 +45,7 @@ export const PAGE = {
 /** The headers of every page file, in addition to the content security policy of the page. */
 export const PAGE_HEADERS = { 'cross-origin-opener-policy': 'same-origin', 'origin-agent-cluster': '?1' }
 
-/** Serves the files of a page with their media types at addresses below `path`. */
+/** Serves the files of a page below `address`, with their media types. */
 export function serveFiles(
   app: FastifyInstance,
   address: `/${string}`,

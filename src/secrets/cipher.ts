@@ -1,14 +1,14 @@
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync, type KeyObject, randomBytes } from 'node:crypto'
 import type { KeyRing } from './key-ring.js'
 
-/** The tool and header that a value belongs to. An encrypted value can be decrypted only for the same place. */
+/** The tool and header of a value. An encrypted value can be decrypted only for the same place. */
 export interface HeaderPlace {
   toolId: number
-  /** Compared without regard to case. */
+  /** Upper and lower case are equal. */
   headerName: string
 }
 
-/** A stored secret: the id of its key, a 12-byte nonce, and the ciphertext followed by a 16-byte tag. */
+/** An encrypted value. `nonce` has 12 bytes. `ciphertext` ends with a 16-byte tag. */
 export interface SealedSecret {
   keyId: string
   nonce: Buffer
@@ -21,7 +21,7 @@ const TAG_BYTES = 16
 const HEADER_VALUE_PURPOSE = 'custom-header-value/1'
 const REQUEST_PURPOSE = 'request-fingerprint/1'
 
-/** Encrypts a header value with the ring's first key: AES-256-GCM with a random nonce, bound to its place. */
+/** Encrypts a header value for its place with the ring's first key (AES-256-GCM, random nonce). */
 export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPlace): SealedSecret {
   const keyId = ring.currentId
   const nonce = randomBytes(NONCE_BYTES)
@@ -33,8 +33,8 @@ export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPla
 }
 
 /**
- * Decrypts a header value, or returns why it cannot: the ring lacks the key, or the value was damaged, moved, or encrypted with another key that
- * has the same id.
+ * Decrypts a header value, or returns the reason why it cannot be decrypted. Either the ring lacks the key, or the value was changed, moved, or
+ * encrypted with another key of the same id.
  */
 export function openSecret(
   ring: KeyRing,
@@ -53,7 +53,7 @@ export function openSecret(
   }
 }
 
-/** The HMAC, in hex, of a value in a request's fingerprint. Its key is derived from a key of the ring. Null if the ring lacks that key. */
+/** Returns the HMAC, in hex, of a header value for the fingerprint of a request. Returns null if the ring lacks the key. */
 export function requestHash(ring: KeyRing, keyId: string | null, value: string): string | null {
   const key = keyId === null ? undefined : ring.keys.get(keyId)
   if (key === undefined) return null
@@ -62,7 +62,7 @@ export function requestHash(ring: KeyRing, keyId: string | null, value: string):
     .digest('hex')
 }
 
-/** Joins the parts as bytes, each preceded by its length (4 bytes, big endian), so that different places have different bytes. */
+/** Joins the parts, each preceded by its length in 4 bytes, so that different places have different bytes. */
 function placeData({ toolId, headerName }: HeaderPlace): Buffer {
   return Buffer.concat(
     [HEADER_VALUE_PURPOSE, String(toolId), headerName.toLowerCase()].flatMap(part => {

@@ -13,8 +13,8 @@ interface Settings {
 }
 
 /**
- * The configured key ring. With the embedded database, it defaults to a file next to the data, which is created if missing. An external database
- * has no such default, because the file could be lost together with the container. Throws `KeyRingMissing`.
+ * Returns the configured key ring. Without configuration, the embedded database uses a key file next to its data, which is created if it is missing. An
+ * external database has no such default, because the file could be lost with the container. Throws `KeyRingMissing`.
  */
 export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
   try {
@@ -24,7 +24,7 @@ export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
   } catch (error) {
     if (error instanceof InvalidKeyRing) throw new KeyRingMissing(error.message)
     if (!(error instanceof Error && 'code' in error)) throw error
-    const reason = error.message.split(', ', 1)[0] // without the path, because someone may have set the key itself by mistake
+    const reason = error.message.split(', ', 1)[0] // omits the path, which can be the key itself if it was set by mistake
     throw new KeyRingMissing(
       secrets.keysFile === undefined
         ? `the key file ${keyFileIn(database.dataDir)} cannot be read or created (${reason}): set DATA_DIR to a folder that this user can write`
@@ -39,18 +39,18 @@ export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
 
 const keyFileIn = (dataDir: string) => join(dataDir, 'secret-keys')
 
-/** Reads the key file of the embedded database, or creates it. A new file is first written under a temporary name, so that it is never incomplete. */
+/** Reads the key file of the embedded database, or creates it. A new file gets its name when it is complete. */
 function ownKeyFile(dataDir: string): string {
   const path = keyFileIn(dataDir)
   if (!existsSync(path)) {
     makeFolder(dataDir)
-    // The name is random, because process ids repeat in containers and a killed process leaves its draft behind.
+    // A random name, because process ids repeat in containers and a killed process leaves its file behind.
     const draft = `${path}.${randomUUID()}`
     try {
       writeFileSync(draft, `${generateKey()}\n`, { flag: 'wx', mode: 0o600, flush: true })
       linkSync(draft, path)
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // otherwise another process has created it, and both use its key
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // otherwise, another process has created the file, and both use its key
     } finally {
       rmSync(draft, { force: true })
     }

@@ -1,8 +1,7 @@
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
 
 const KEY_BYTES = 32
-// Ids are shorter than any encoded 32-byte key (43 characters in base64, 64 in hex). A key that is mistaken for an id is therefore refused and
-// never shown.
+// The text form of a 32-byte key is longer than any valid id, so a key in the place of an id is refused and not shown.
 const KEY_ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$/
 const BASE_64 = /^[A-Za-z0-9+/]+={0,2}$/
 
@@ -15,15 +14,14 @@ export class InvalidKeyRing extends Error {
   }
 }
 
-/** The keys for stored secrets. The current key encrypts, and all keys decrypt. Printing a `KeyObject` does not reveal the key. */
+/** The keys for stored secrets. The first key encrypts, and all keys can decrypt. Printing a `KeyObject` does not show the key. */
 export interface KeyRing {
   /** The id of the first key. */
   currentId: string
-  /** The keys by id, in the order of the ring. */
   keys: ReadonlyMap<string, KeyObject>
 }
 
-/** Parses a key ring: `id:base64` entries with 32-byte keys, separated by commas or blanks, and `#` comments. Throws `InvalidKeyRing`. */
+/** Parses a key ring. Entries are `id:base64` with a 32-byte key, separated by commas or blanks. Comments start with `#`. Throws `InvalidKeyRing`. */
 export function parseKeyRing(text: string): KeyRing {
   const keys = new Map<string, KeyObject>()
   const entries = text.replace(/#[^\r\n]*/g, '').split(/[\s,]+/)
@@ -43,7 +41,7 @@ export function parseKeyRing(text: string): KeyRing {
   return { currentId, keys }
 }
 
-/** A random `id:base64` entry for a key ring. The default id is today's date with four random digits. */
+/** Returns a random `id:base64` entry for a key ring. The default id is today's date with four random digits. */
 export function generateKey(id = `${new Date().toISOString().slice(0, 10)}-${randomBytes(2).toString('hex')}`): string {
   if (!KEY_ID.test(id)) throw new InvalidKeyRing(['a key id is 1 to 32 letters, digits, "_", "." or "-"'])
   return `${id}:${randomBytes(KEY_BYTES).toString('base64')}`
@@ -51,7 +49,7 @@ export function generateKey(id = `${new Date().toISOString().slice(0, 10)}-${ran
 
 function keyFault(encoded: string): string | undefined {
   const bytes = Buffer.from(encoded, 'base64')
-  // Encodes again, because Buffer.from skips invalid characters.
+  // Encodes the bytes again for comparison, because Buffer.from skips invalid characters.
   if (!BASE_64.test(encoded) || bytes.toString('base64') !== encoded) return 'the key is not base64'
   if (bytes.length !== KEY_BYTES) return `the key has ${bytes.length} bytes, not ${KEY_BYTES}`
   return undefined

@@ -5,8 +5,8 @@ import { KeyRingMissing } from './configured-ring.js'
 import type { KeyRing } from './key-ring.js'
 
 /**
- * Decrypts one stored value for each key. Returns the ids of keys that are wrong or missing from the ring. Throws `KeyRingMissing` if the first key
- * is wrong, because new values would then be encrypted with a second key of the same id.
+ * Decrypts one stored value for each key id in use. Returns the ids whose key is wrong or missing in the ring. Throws `KeyRingMissing` if the ring's
+ * first key is wrong, because two keys with the same id would then be in use.
  */
 export async function unusableKeys(db: Kysely<Tables>, ring: KeyRing): Promise<string[]> {
   const { rows } = await sql<SealedSecret & HeaderPlace>`

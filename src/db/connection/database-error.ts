@@ -3,10 +3,10 @@ import pg from 'pg'
 /** The SQLSTATE codes that the program refers to by name (PostgreSQL documentation, appendix A). */
 export const SQLSTATE = { foreignKeyViolation: '23503', insufficientPrivilege: '42501' } as const
 
-/** The kinds of database errors with their SQLSTATE codes and classes. A FATAL error is `connection_lost`, unless the server lacks resources (class 53). */
+/** The kinds of database errors, each with its SQLSTATE codes and classes. A FATAL error is `connection_lost`, unless its class is 53 (insufficient resources). */
 const KINDS = {
   connection_lost: '08 57P 25P03 25P04',
-  // The server does not know a prepared statement, or knows one of this name already: a pooler has switched sessions.
+  // A pooler has switched to a session that lacks a prepared statement, or that already has one with this name.
   cached_plan: '26000 42P05',
   read_only: '25006',
   out_of_resources: '53 58',
@@ -16,7 +16,7 @@ const KINDS = {
   lock_timeout: '55P03',
   statement_timeout: '57014',
   no_table: '42P01',
-  // Errors that the program throws itself: no connection became free in time, another process migrates for too long, the pool is closed.
+  // Errors of the program itself. `waited`: no connection became free in time. `migrating`: another process migrates for too long.
   waited: '',
   migrating: '',
   closed: '',
@@ -24,7 +24,7 @@ const KINDS = {
   other: '',
 } as const
 
-/** After an error of these kinds nothing was applied, and a retry on another connection may succeed. */
+/** After these errors, nothing was applied, and a retry on another connection can succeed. */
 const TRANSIENT = ['connection_lost', 'cached_plan', 'read_only', 'too_many_connections', 'serialization']
 
 export type DatabaseErrorKind = keyof typeof KINDS
@@ -33,7 +33,7 @@ const KIND_OF_CODE = new Map(
   Object.entries(KINDS).flatMap(([kind, codes]) => codes.split(' ').map(code => [code, kind as DatabaseErrorKind])),
 )
 
-/** A database error that the server did not report. Errors that it reports are pg's `DatabaseError`. */
+/** A database error that the server did not report. pg's `DatabaseError` is an error that it reported. */
 export class DatabaseFault extends Error {
   constructor(
     readonly kind: DatabaseErrorKind,
@@ -53,7 +53,7 @@ export class ConnectionLost extends DatabaseFault {
 }
 
 /**
- * The connection was lost after a commit or an autocommitted write was sent, so it may have been applied. Call `Database.hasStored` before
+ * The connection was lost after a commit or an autocommitted write was sent, so the work may have been applied. Call `Database.hasStored` before
  * repeating the work.
  */
 export class CommitUnknown extends DatabaseFault {
@@ -69,7 +69,7 @@ export class ServerUnfit extends DatabaseFault {
   }
 }
 
-/** Classifies a database error by its SQLSTATE; other errors are `other`. A `CommitUnknown` does not count as transient. Never throws. */
+/** Classifies a database error. An error that is not from the database is `other`. A `CommitUnknown` is never transient. Never throws. */
 export function classifyDatabaseError(error: unknown) {
   const kind = kindOf(error)
   const constraint = error instanceof pg.DatabaseError ? error.constraint : undefined
@@ -80,24 +80,27 @@ function kindOf(error: unknown): DatabaseErrorKind {
   if (error instanceof DatabaseFault) return error.kind
   if (!(error instanceof pg.DatabaseError)) return 'other'
   const { code = '', severity = '', routine } = error
-  // 0A000 covers many errors. Only this routine reports "cached plan must not change result type".
+  // Many errors have the code 0A000. This routine reports only "cached plan must not change result type".
   if (code === '0A000' && routine === 'RevalidateCachedQuery') return 'cached_plan'
   if (/FATAL|PANIC/.test(severity) && !code.startsWith('53')) return 'connection_lost'
   return [code, code.slice(0, 3), code.slice(0, 2)].map(part => KIND_OF_CODE.get(part)).find(kind => kind) ?? 'other'
 }
 
-/** True if this error means that the connection is lost. A pooler may send it after the statement was applied. */
+/** True if the connection is lost with this error. A pooler can send such an error after the statement was applied. */
 export function isLostBy(error: pg.DatabaseError): boolean {
   return /FATAL|PANIC/.test(error.severity ?? '') || kindOf(error) === 'connection_lost'
 }
 
-/** True if the server is unreachable or refuses the connection. Messages of such errors are safe to show; messages about statements may quote stored data. */
+/**
+ * True if the server is unreachable or refuses the connection. The messages of these errors can be shown. Messages about statements cannot, because
+ * they can quote stored data.
+ */
 export function isAboutConnecting(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) return /^(?:08|28|3D|53|57)/.test(error.code ?? '')
   return kindOf(error) !== 'other'
 }
 
-/** The innermost cause of an error. Its message is for operators only, because it may quote data sent to the server. */
+/** Returns the innermost cause of an error. Show its message only to operators, because it can quote data. */
 export function rootOf(error: unknown): Error {
   if (error instanceof AggregateError && error.errors.length > 0) return rootOf(error.errors[0])
   if (!(error instanceof Error)) return new Error(String(error))

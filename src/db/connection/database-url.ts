@@ -5,22 +5,22 @@ export interface DatabaseAddress {
   config: ClientConfig
   description: string
   writesOnly: boolean
-  /** Limits both opening a connection and waiting for a free one. */
+  /** Limits the time to open a connection, and the time to wait for a free one. */
   connectTimeoutMs: number
 }
 
-/** `warnings` are sentences for the operator about a URL that was accepted. */
+/** `warnings` are sentences for the operator about an accepted URL. */
 export type ParsedDatabaseUrl =
   | { ok: true; address: DatabaseAddress; warnings: string[] }
   | { ok: false; faults: string[] }
 
-/** The accepted parameters. `form` matches valid values; `otherwise` completes the sentence about an invalid one. */
+/** The accepted parameters. `form` matches valid values. `otherwise` ends the sentence about an invalid value. */
 const PARAMETERS: Readonly<Record<string, readonly [form: RegExp, otherwise: string] | null>> = {
   host: [/^[^,]+$/, 'must be one address, such as that of the primary'],
   port: [/^[1-9]\d{0,4}$/, 'must be from 1 to 65535'],
   user: null,
   password: null,
-  // `require` encrypts without checking the server's certificate, as in libpq.
+  // `require` encrypts without verifying the server's certificate, as in libpq.
   sslmode: [
     /^(disable|require|verify-ca|verify-full)$/,
     'must be disable, require, verify-ca or verify-full: other values may not encrypt',
@@ -43,7 +43,7 @@ const NOT_A_URL =
 
 /** Parses `DATABASE_URL` and reads the certificate files that it names. Faults are sentences without secrets. Never throws. */
 export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
-  const text = given.trim() // `echo` ends a secret with a newline
+  const text = given.trim() // text from `echo` ends with a newline
   const url = /^postgres(?:ql)?:\/\/[^#]*$/.test(text) && URL.canParse(text) ? new URL(text) : undefined
   if (url === undefined || url.pathname.slice(1).includes('/')) return { ok: false, faults: [NOT_A_URL] }
   const { searchParams } = url
@@ -61,7 +61,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
     faults.push('sslrootcert and channel_binding=require need an sslmode: write verify-full')
   if (sslmode === 'verify-ca' && !searchParams.has('sslrootcert')) faults.push('sslmode=verify-ca needs sslrootcert')
   if (faults.length > 0) return { ok: false, faults }
-  if (searchParams.get('sslrootcert') === 'system') searchParams.delete('sslrootcert') // this value selects Node's own certificates, as in libpq
+  if (searchParams.get('sslrootcert') === 'system') searchParams.delete('sslrootcert') // `system` selects Node's own certificates, as in libpq
   try {
     const parsed = toClientConfig(parse(url.href, { useLibpqCompat: true }))
     const config = { port: 5432, ssl: false, ...parsed, enableChannelBinding: binding !== 'disable' }
@@ -82,7 +82,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
 
 const UNENCRYPTED = 'names another host without sslmode, so nothing is encrypted: set sslmode=verify-full, or disable'
 
-/** Quotes an unknown name only if it cannot be part of a password that contains an unencoded `?`. */
+/** Returns the fault of an unknown parameter. If the password could contain an unencoded `?`, the name is not quoted, because it can be part of the password. */
 function unsupported(name: string, url: URL): string {
   const shown = /^\w{1,40}$/.test(name) && !url.search.includes('@') ? ` ${name}` : ''
   return `the parameter${shown} is not supported; these are: ${Object.keys(PARAMETERS).join(', ')}`

@@ -6,15 +6,12 @@ export interface DatabaseOptions {
   poolSize: number
   statementTimeoutMs: number
   lockTimeoutMs: number
-  /**
-   * False behind a pooler in transaction mode, which keeps neither prepared statements nor session settings. Each `begin` then sends the
-   * settings in the same round trip.
-   */
+  /** False if a pooler in transaction mode is used, because it keeps neither prepared statements nor session settings. Each `begin` then also sends the settings. */
   preparedStatements: boolean
   onError?: (error: Error) => void
 }
 
-/** The minimum idle timeout of a transaction. A longer statement timeout replaces it. */
+/** The minimum idle timeout of a transaction. It is longer if the statement timeout is longer. */
 const IDLE_MIN_MS = 10_000
 
 const PLANNING = Object.entries({
@@ -24,29 +21,29 @@ const PLANNING = Object.entries({
   jit: 'off',
 })
 
-/** Settings that affect results. They override those of the server, the database and the role (`ALTER DATABASE ... SET`). */
+/** Settings that affect results. They override the settings of the server, the database and the role. */
 function settings({ statementTimeoutMs, lockTimeoutMs }: DatabaseOptions): [name: string, value: string | number][] {
   return [
     ['statement_timeout', statementTimeoutMs],
     ['lock_timeout', lockTimeoutMs],
     ['idle_in_transaction_session_timeout', Math.max(statementTimeoutMs, IDLE_MIN_MS)],
-    ['client_connection_check_interval', 1_000], // ends a statement soon after its client has gone
+    ['client_connection_check_interval', 1_000], // ends a statement soon after its client has disconnected
     ['default_transaction_isolation', 'read committed'],
     ['DateStyle', 'ISO'],
     ['TimeZone', 'UTC'],
-    // With these, plans use indexes for all parameter values.
+    // Makes plans use indexes for all parameter values.
     ...PLANNING,
   ]
 }
 
-/** The settings as command-line options that the server applies to a new session. */
+/** Returns the settings as options for a new session. */
 export function startupOptions(options: DatabaseOptions): string {
   return settings(options)
     .map(([name, value]) => `-c ${name}=${String(value).replaceAll(' ', '\\ ')}`)
     .join(' ')
 }
 
-/** A query that applies the settings to one transaction; undefined if the session keeps them itself. */
+/** Returns a query that applies the settings to one transaction; undefined if the session keeps them. */
 export function transactionPrelude(options: DatabaseOptions): string | undefined {
   if (options.preparedStatements) return undefined
   return `select ${settings(options).map(([name, value]) => `set_config('${name}', '${value}', true)`)}`

@@ -18,8 +18,8 @@ interface Found {
 }
 
 /**
- * The name and version of the server of a new connection. Throws `ServerUnfit` if the service cannot use it, and `ConnectionLost` or the
- * server's error if it does not answer in time.
+ * Returns the name and version of the server of a new connection. Throws `ServerUnfit` if the service cannot use the server. Throws `ConnectionLost` or
+ * the server's error if the server does not answer in time.
  */
 export async function readServer(client: pg.PoolClient, options: DatabaseOptions): Promise<string> {
   const timer = setTimeout(() => client.connection.stream.destroy(), options.address.connectTimeoutMs)
@@ -41,11 +41,11 @@ export async function readServer(client: pg.PoolClient, options: DatabaseOptions
 
 function faultOf(found: Found, client: pg.PoolClient, { preparedStatements }: DatabaseOptions): string | undefined {
   const { name, major, encoding, pid } = found
-  // Other engines that speak PostgreSQL's protocol lack `skip locked` or sequences.
+  // Other servers that use PostgreSQL's protocol lack `skip locked` or sequences.
   if (!/^(?:PostgreSQL|EnterpriseDB) /.test(name)) return `it is ${name.slice(0, 80)}, and the service needs PostgreSQL`
   if (major < OLDEST_MAJOR) return `it is ${name}, and the service needs ${OLDEST_MAJOR} or later`
   if (encoding !== 'UTF8') return `its encoding is ${encoding}: make one with ENCODING 'UTF8' TEMPLATE template0`
-  // `processID` is in the server's BackendKeyData, and pg's type omits it. A pooler sends an id of its own.
+  // pg's type omits `processID`, which the server sends. A pooler sends an id of its own.
   const { processID } = client as pg.PoolClient & { processID?: number }
   if (preparedStatements && processID !== pid) return 'a pooler stands before it: set PREPARED_STATEMENTS=off'
   return undefined

@@ -5,12 +5,12 @@ import { classifyDatabaseError, SQLSTATE } from './database-error.js'
 const RETRIES_MAX = 2
 const FIRST_PAUSE_MS = 20
 
-/** By default, work that fails after this time is not retried, because the client has waited long enough. */
+/** Work that fails after this time is not retried, because the client has waited long enough. */
 const RETRY_WITHIN_MS = 2_000
 
 /**
- * Runs database work. Retries it at most twice, after short random pauses, if the error is transient and nothing can have been committed. A
- * foreign key violation is also retried, because the row may just have been deleted.
+ * Runs database work. Retries it at most twice, after short random pauses, if the error is transient and nothing can have been committed. Also retries
+ * after a foreign key violation, because a concurrent request may have deleted the row.
  */
 export async function withRetries<T>(work: () => Promise<T>, withinMs = RETRY_WITHIN_MS): Promise<T> {
   const latest = performance.now() + withinMs

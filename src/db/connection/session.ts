@@ -4,21 +4,21 @@ import { CommitUnknown, ConnectionLost, classifyDatabaseError, isLostBy } from '
 import { type DatabaseOptions, transactionPrelude } from './options.js'
 
 export interface Query<R = unknown> extends CompiledQuery<R> {
-  /** True if the query changes data. Default: true unless it begins with `select`. */
+  /** True if the query changes data. Default: true unless the query begins with `select`. */
   readonly writes?: boolean
   readonly name?: string
-  /** Set if the query changes the `statement_timeout` of its transaction to this value; 0 means no limit. */
+  /** The new `statement_timeout` of the transaction, if the query changes it; 0 means no limit. */
   readonly setsTimeoutMs?: number
 }
 
-/** How long after the statement timeout a silent server counts as lost. */
+/** A connection without an answer counts as lost after the statement timeout and this margin. */
 const ANSWER_MARGIN_MS = 2_000
 
-/** A pooled connection as Kysely uses it. It limits the time of queries, and reports its loss as `ConnectionLost` or `CommitUnknown`. */
+/** A pooled connection for Kysely. Limits the time of queries. Reports a lost connection as `ConnectionLost` or `CommitUnknown`. */
 export class Session implements DatabaseConnection {
   readonly #client: pg.PoolClient
   readonly #options: DatabaseOptions
-  /** Sent with every `begin` if the session cannot keep settings. */
+  /** A query with the settings, sent with every `begin`. Undefined if the session keeps the settings. */
   readonly #prelude: string | undefined
   #loss: unknown
   #isStale = false
@@ -30,7 +30,7 @@ export class Session implements DatabaseConnection {
     this.#options = options
     this.#prelude = transactionPrelude(options)
     this.#timeoutMs = options.statementTimeoutMs
-    // Without a listener, an `error` event would end the process when the server dies.
+    // Without a listener, an `error` event would end the process.
     client.on('error', error => {
       this.#loss ??= error
     })
@@ -39,7 +39,7 @@ export class Session implements DatabaseConnection {
     })
   }
 
-  /** Runs one query. If the session cannot keep settings, a query outside a transaction gets its own transaction. */
+  /** Runs one query. Behind a pooler, a query outside a transaction gets its own transaction for the settings. */
   async executeQuery<R>(query: Query): Promise<QueryResult<R>> {
     if (this.#prelude === undefined || this.#isInTransaction) return await this.#run<R>(query)
     await this.begin()
@@ -58,19 +58,19 @@ export class Session implements DatabaseConnection {
     throw new Error('no query is streamed')
   }
 
-  /** Begins a transaction. The isolation level defaults to READ COMMITTED, not to the server's default. */
+  /** Begins a transaction, by default with READ COMMITTED. Ignores the server's default isolation level. */
   async begin({ isolationLevel = 'read committed', accessMode }: TransactionSettings = {}): Promise<void> {
     const begin = `begin isolation level ${isolationLevel} ${accessMode ?? ''}`.trimEnd()
     await this.#exchange({ text: this.#prelude === undefined ? begin : `${begin}; ${this.#prelude}` }, false)
   }
 
-  /** Commits. Throws `CommitUnknown` if the connection is lost meanwhile, and an error if the server rolled back. */
+  /** Commits. Throws `CommitUnknown` if the connection is lost meanwhile, and an error if the server rolled the transaction back. */
   async commit(): Promise<void> {
     const { command } = await this.#exchange({ text: 'commit' }, true)
     if (command === 'ROLLBACK') throw new Error('a statement of the transaction had failed: it was rolled back')
   }
 
-  /** Rolls back. If the connection is lost, the server does so itself. */
+  /** Rolls back. A lost connection needs no rollback, because the server does it. */
   async rollback(): Promise<void> {
     if (this.#loss !== undefined) return
     await this.#exchange({ text: 'rollback' }, false).catch(() => {
@@ -86,7 +86,7 @@ export class Session implements DatabaseConnection {
   async #run<R>(query: Query): Promise<QueryResult<R>> {
     const { sql: text, parameters, name, setsTimeoutMs } = query
     const values = parameters as unknown[] // pg does not modify them
-    // Behind a pooler, the next statement may reach another server session, so nothing is prepared.
+    // Behind a pooler, the next query can reach another session, so statements are not prepared.
     const isNamed = name !== undefined && this.#prelude === undefined
     const sent = values.length === 0 ? { text } : { text, values, ...(isNamed && { name }) }
     const { rows, rowCount } = await this.#exchange<R>(sent, changes(query) && !this.#isInTransaction)
@@ -94,12 +94,12 @@ export class Session implements DatabaseConnection {
     return { rows, numAffectedRows: BigInt(rowCount ?? 0) }
   }
 
-  /** Sends a query in one round trip, and closes the connection if the server is silent too long. `mayApply`: the query commits. */
+  /** Sends a query and returns its result. Closes the connection if the server is silent for too long. `mayApply`: the query commits its changes. */
   async #exchange<R>(sent: pg.QueryConfig, mayApply: boolean) {
-    // The connection was lost before sending, so nothing was applied.
+    // The connection was lost before the query was sent, so nothing was applied.
     if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
     const limitMs = this.#timeoutMs === 0 ? 2 ** 31 - 1 : this.#timeoutMs + ANSWER_MARGIN_MS
-    // The server works on queries that share this connection one after another.
+    // The server runs the queries of a shared connection in sequence, so the time of a query starts at the previous answer.
     const cutIfSilent = () => {
       const silentMs = performance.now() - Math.max(sentAtMs, this.#answeredAtMs)
       if (silentMs < limitMs) timer = setTimeout(cutIfSilent, limitMs - silentMs).unref()
@@ -109,7 +109,7 @@ export class Session implements DatabaseConnection {
     let timer = setTimeout(cutIfSilent, limitMs).unref()
     try {
       const result = await this.#client.query<R & pg.QueryResultRow>(sent)
-      // For several statements, pg returns a non-empty list. Its type does not declare this.
+      // pg returns a list of results for several statements, which its type does not declare.
       return Array.isArray(result) ? (result.at(-1) as typeof result) : result
     } catch (error) {
       throw this.#translated(error, mayApply)
@@ -123,7 +123,7 @@ export class Session implements DatabaseConnection {
     return /[TE]/.test(this.#client.getTransactionStatus() ?? '')
   }
 
-  /** Translates an error. The statement may have been applied unless the server itself refused it. */
+  /** Translates an error. Unless the server refused the statement, it may have been applied. */
   #translated(error: unknown, mayApply: boolean): unknown {
     if (error instanceof pg.DatabaseError) {
       const { kind } = classifyDatabaseError(error)
@@ -132,7 +132,7 @@ export class Session implements DatabaseConnection {
       this.#loss ??= error
       this.#client.connection.stream.destroy()
     }
-    if (this.#loss === undefined) return error // from pg itself, for example for a value that cannot be sent
+    if (this.#loss === undefined) return error // an error of pg itself, for example for a value that it cannot send
     if (mayApply) return new CommitUnknown({ cause: error })
     return error instanceof pg.DatabaseError ? error : new ConnectionLost({ cause: error })
   }

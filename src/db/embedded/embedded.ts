@@ -33,7 +33,7 @@ export type Report = (line: string, level?: 'warn') => void
 export interface EmbeddedOptions {
   dataDir: string
   settings?: Record<string, string>
-  /** The folder with `postgres` and `initdb` of another PostgreSQL, version 15 or later (`PG_BIN_DIR`). */
+  /** The folder of the programs of another PostgreSQL, version 15 or later (`PG_BIN_DIR`). */
   binDir?: string
   log?: Report
 }
@@ -46,8 +46,8 @@ export interface Embedded {
 }
 
 /**
- * A shell script that runs under the server's account and becomes the server. Its background loop stops the server if the pipe closes without a
- * line, which means that the parent process was killed. The loop repeats the signal, because a starting server ignores it.
+ * A shell script that starts the server in its own process. A background loop reads a pipe from the parent process. If the pipe closes without a line,
+ * the parent process was killed, and the loop stops the server. The signal is repeated, because a starting server ignores it.
  */
 const BECOME_SERVER = `
 umask 077
@@ -70,8 +70,8 @@ const POLL_MS = 20
 const CHECK_MS = 500
 
 /**
- * Runs the embedded PostgreSQL on a Unix socket. `postmaster.pid` ensures that only one process runs a server on the data. A server that ends is
- * restarted until `stop` is called. It also ends if this process ends or is killed. Throws `EmbeddedUnavailable` if it cannot run here.
+ * Starts the embedded PostgreSQL on a Unix socket. Only one process can run a server on the same data. The server is restarted if it ends before `stop`
+ * is called, and it ends with this process. Throws `EmbeddedUnavailable` if it cannot run.
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
   if (process.platform === 'win32') throw new EmbeddedUnavailable('it does not run on Windows yet')
@@ -120,7 +120,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
 
 const GONE = 'its data are gone: put them back, or restart the service to begin with an empty database'
 
-/** Creates the data if missing, in a draft folder that is renamed when complete. If two processes do so, the folder renamed first is kept. */
+/** Creates the data if it is missing. A draft folder is renamed when it is complete. If two processes do this, the first renamed folder is used. */
 function makeData(home: Home, { dir, major }: Binaries, settings: Record<string, string>): void {
   const data = join(home.path, 'data')
   if (existsSync(data)) {
@@ -142,12 +142,12 @@ function makeData(home: Home, { dir, major }: Binaries, settings: Record<string,
   } catch (error) {
     if (!existsSync(data)) throw error
   }
-  // Drafts are no longer needed. Killed processes may have left some.
+  // Removes all drafts, including those of killed processes.
   for (const name of readdirSync(home.path).filter(name => name.startsWith('new-')))
     rmSync(join(home.path, name), { recursive: true, force: true, maxRetries: 5 })
 }
 
-/** Waits until no other process runs a server on the data, then starts one. */
+/** Waits until no other process runs a server on the data, then starts the server. */
 async function startAlone(home: Home, command: string[], log: Report): Promise<ChildProcess> {
   const deadline = Date.now() + WAIT_FOR_OTHER_MS
   for (let isWaiting = false; ; await sleep(POLL_MS)) {
@@ -158,9 +158,9 @@ async function startAlone(home: Home, command: string[], log: Report): Promise<C
     try {
       if (other === undefined) return await spawnServer(home, command)
     } catch (error) {
-      // The sessions of a killed server need a moment to end.
+      // The sessions of a killed server can outlive it for a moment.
       const isLate = Date.now() > deadline || !String(error).includes('pre-existing shared memory block')
-      if (isLate && runningServer(home) === undefined) throw error // otherwise another process has started a server
+      if (isLate && runningServer(home) === undefined) throw error // otherwise, another process has started a server
     }
     if (other !== undefined && Date.now() > deadline) {
       throw new EmbeddedUnavailable(
@@ -175,7 +175,7 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
   const log = join(home.path, 'log')
   removeStalePidFile(home)
   const logged = readText(log).length
-  // `detached` starts a new session, so that Ctrl-C reaches only this process and not the server.
+  // In a session of its own, the server does not receive the SIGINT of Ctrl-C.
   const server = spawn('/bin/sh', ['-c', BECOME_SERVER, 'embedded-postgresql', home.path, ...command], {
     ...home.account,
     cwd: '/',
@@ -185,12 +185,12 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
   })
   let failed: Error | undefined
   server.once('error', error => (failed = error))
-  server.stdin?.on('error', () => undefined) // the shell may end before the line is written
+  server.stdin?.on('error', () => undefined) // the shell can end before it reads the line
   server.once('exit', () => server.stdin?.end('ended\n'))
   while (failed === undefined && !hasEnded(server)) {
     const { pid, state } = readPidFile(home)
     if (pid === server.pid && state === 'ready') {
-      // Allows this process to exit while the server runs.
+      // This process can exit while the server runs.
       server.unref()
       ;(server.stdin as Socket).unref()
       return server
@@ -205,7 +205,7 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
   throw new EmbeddedUnavailable(`the server ended: ${causeIn(readText(log).slice(logged))}, see ${log}`)
 }
 
-/** Stops a server with a fast shutdown, which rolls back uncommitted work. Kills it if it does not stop in time. */
+/** Stops a server with a fast shutdown, which rolls open transactions back. Kills it if it does not stop in time. */
 async function end(server: ChildProcess): Promise<void> {
   const deadline = Date.now() + STOP_LIMIT_MS
   server.kill('SIGINT')
@@ -219,7 +219,7 @@ function hasEnded(server: ChildProcess): boolean {
   return server.exitCode !== null || server.signalCode !== null
 }
 
-/** The process id of the server that runs on the data, whichever process started it. On Linux, an id that another program has reused does not count. */
+/** Returns the process id of the server that runs on the data; undefined if none does. On Linux, ignores an id that another program has reused. */
 function runningServer(home: Home): number | undefined {
   const { pid } = readPidFile(home)
   if (pid === undefined) return undefined
@@ -231,7 +231,7 @@ function runningServer(home: Home): number | undefined {
   }
 }
 
-/** Removes the file of a server that has ended. PostgreSQL would mistake any process with the old id for its server. */
+/** Removes the process id file of a server that has ended. PostgreSQL would take any process with this id for its server. */
 function removeStalePidFile(home: Home): void {
   if (readPidFile(home).pid === undefined || runningServer(home) !== undefined) return
   rmSync(join(home.path, 'data', 'postmaster.pid'), { force: true })
@@ -252,14 +252,14 @@ function readText(path: string): string {
   }
 }
 
-/** The last error in a program's output, or its first line, without time and process id. */
+/** Returns the last error in a program's output without time and process id, or else the first line. */
 function causeIn(output: string): string {
   const lines = output.trim().split('\n')
   const isCause = (line: string) => /(FATAL|PANIC|error): /i.test(line) && !/FATAL: +the database system is /.test(line)
   return (lines.findLast(isCause) ?? lines[0])?.replace(/^\S+ \S+ \S+ \[\d+\] /, '') || 'it printed nothing'
 }
 
-/** Waits without delaying a shutdown; false if `signal` ended the wait. */
+/** Waits without keeping the process alive. Returns false if `signal` ended the wait. */
 async function pause(ms: number, signal: AbortSignal): Promise<boolean> {
   await sleep(ms, undefined, { signal, ref: false }).catch(() => undefined)
   return !signal.aborted

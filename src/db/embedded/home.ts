@@ -18,7 +18,7 @@ import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join, resolve } from 'node:path'
 
-/* The environment of the embedded PostgreSQL: the account that runs it, its folder, and its programs. */
+/* The folder and the programs of the embedded PostgreSQL, and the account that runs it. */
 
 /** The embedded PostgreSQL cannot run here. The message is one sentence with the reason and the remedy. */
 export class EmbeddedUnavailable extends Error {
@@ -34,13 +34,10 @@ export class EmbeddedUnavailable extends Error {
   }
 }
 
-/** The user that runs the server if this process is root, as options for `node:child_process`; otherwise undefined. */
+/** The account that runs the server if this process is root, as options for `node:child_process`. Otherwise undefined. */
 export type Account = { name: string; uid: number; gid: number } | undefined
 
-/**
- * The account that runs a cluster. PostgreSQL refuses to run as root, so root uses the `owner` of an existing cluster, or else `postgres` or
- * `nobody`.
- */
+/** Returns the account to run a server. PostgreSQL refuses to run as root. For root, it is the `owner` of the existing data, or else `postgres` or `nobody`. */
 export function accountFor(owner?: number): Account {
   if (process.geteuid?.() !== 0) return undefined
   const accounts = readFileSync('/etc/passwd', 'utf8')
@@ -57,7 +54,7 @@ export function nameOf(account: Account): string {
   return account ? `the user ${account.name}` : 'this user'
 }
 
-/** The environment of the server's processes. It omits our secrets, and variables such as PGPORT that would change their behaviour. */
+/** The environment of the server's processes. It omits our secrets and variables such as PGPORT that change their behaviour. */
 export function serverEnvironment(): NodeJS.ProcessEnv {
   const { PATH = '/usr/local/bin:/usr/bin:/bin', TZ } = process.env
   return { PATH, LC_ALL: 'C.UTF-8', ...(TZ === undefined ? {} : { TZ }) }
@@ -65,56 +62,53 @@ export function serverEnvironment(): NodeJS.ProcessEnv {
 
 const COMMAND_TIMEOUT_MS = 120_000
 
-/** Runs a command as an account. `fault` is the error code if the command could not be started, otherwise its standard error. */
+/** Runs a command as an account. `fault` is its standard error, or the error code if the command did not start. */
 export function runAs(account: Account, command: string, args: string[]) {
   const options = { ...account, cwd: '/', env: serverEnvironment(), timeout: COMMAND_TIMEOUT_MS }
   const { status, stdout, stderr, error } = spawnSync(command, args, { ...options, encoding: 'utf8' })
   return { ok: status === 0, stdout, fault: error ? String(errorCode(error)) : stderr.trim() }
 }
 
-/** The code of a system error, such as `ENOENT`. */
+/** Returns the code of a system error, such as `ENOENT`. */
 export function errorCode(error: unknown): string | undefined {
   return (error as NodeJS.ErrnoException | undefined)?.code
 }
 
-/**
- * The folder of one cluster: `data` (the cluster), `run` (its socket) and `log`. It belongs to the server's account with mode 0700, so that
- * `trust` authentication is safe.
- */
+/** The folder of one server with `data`, `run` (for the socket) and `log`. Only the server's account can enter it, so `trust` authentication is safe. */
 export interface Home {
   path: string
   account: Account
 }
 
-/** The socket's path below a home. PostgreSQL names it after the port 5432. */
+/** The path of the socket below a home. */
 export const SOCKET = join('run', '.s.PGSQL.5432')
 
-/** A socket address has 108 bytes on Linux and 104 elsewhere, including the final NUL. */
+/** The maximum length of a socket's path, without the final NUL. */
 const SOCKET_PATH_LIMIT_BYTES = process.platform === 'linux' ? 107 : 103
 
-/** A folder that every account can reach. `/var/tmp` is preferred, because it survives a restart of the machine. */
+/** A folder that every account can reach. `/var/tmp` is preferred, because its content survives a reboot. */
 const SHARED = existsSync('/var/tmp') ? '/var/tmp' : tmpdir()
 
-/** The existing cluster folder for this `dataDir`, or undefined. */
+/** Returns the existing home for this `dataDir`; undefined if there is none. */
 export function existingHome(dataDir: string): string | undefined {
   const [wanted, spare] = homesOf(dataDir)
   if (existsSync(join(wanted, 'data'))) return wanted
   return isOurs(dirname(spare)) && existsSync(join(spare, 'data')) ? spare : undefined
 }
 
-/** The folder below `dataDir`, and a spare one for a `dataDir` that the server's account cannot reach or whose path is too long for a socket. */
+/** Returns the home below `dataDir`, and a spare one. The spare home is used if the server's account cannot reach `dataDir` or its path is too long for a socket. */
 function homesOf(dataDir: string): [wanted: string, spare: string] {
   const path = resolve(dataDir)
   return [join(path, 'postgresql'), join(SHARED, `agent-embedded-data-${digest(path)}`, 'postgresql')]
 }
 
-/** True if this user owns the folder and nobody else can write to it. In a shared folder, anyone could have created it. */
+/** True if this user owns the folder and no other user can write to it. In a shared folder, another user could have created it. */
 function isOurs(folder: string): boolean {
   const stats = lstatSync(folder, { throwIfNoEntry: false })
   return stats?.isDirectory() === true && stats.uid === process.geteuid?.() && (stats.mode & 0o022) === 0
 }
 
-/** Opens or creates the cluster's folder below `dataDir`, or the spare one. If this process is root, the folder belongs to the server's account. */
+/** Opens or creates the home below `dataDir`, or the spare one. For root, gives it to the server's account. Throws `EmbeddedUnavailable`. */
 export function openHome(dataDir: string, log: (line: string) => void): Home {
   const [wanted, spare] = homesOf(dataDir)
   try {
@@ -136,7 +130,7 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
   return prepared(path, account)
 }
 
-/** Makes a folder that the server's account can enter, regardless of the umask. */
+/** Makes a folder that every account can enter, regardless of the umask. */
 export function makeFolder(path: string): void {
   const umask = process.umask(0o066)
   try {
@@ -146,10 +140,10 @@ export function makeFolder(path: string): void {
   }
 }
 
-/** Creates a home and gives it to the account. The account creates the subfolder itself, which proves that it can write there. */
+/** Creates a home and gives it to the account. The account creates `run` itself, which proves that it can write. */
 function prepared(path: string, account: Account): Home {
   mkdirSync(path, { recursive: true, mode: 0o700 })
-  // Does not follow a link, which the owner of the parent folder could have placed here.
+  // Does not follow a symbolic link that another user may have placed here.
   if (account && lstatSync(path).uid === 0) lchownSync(path, account.uid, account.gid)
   const home = realpathSync(path)
   const { ok, fault } = runAs(account, '/bin/sh', [
@@ -162,7 +156,7 @@ function prepared(path: string, account: Account): Home {
   return { path: home, account }
 }
 
-/** The URL of a home's server. It contains no password. */
+/** Returns the URL of the server with this home. It needs no password. */
 export function urlOf(home: string): string {
   return `postgres:///postgres?user=postgres&host=${encodeURIComponent(join(realpathSync(home), 'run'))}&port=5432`
 }
@@ -171,7 +165,7 @@ function digest(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 12)
 }
 
-/** The programs of a PostgreSQL that the server's account can execute. */
+/** The programs of a PostgreSQL. */
 export interface Binaries {
   dir: string
   version: string
@@ -179,8 +173,8 @@ export interface Binaries {
 }
 
 /**
- * Finds PostgreSQL for an account: in `PG_BIN_DIR` if set, otherwise in the platform package that npm installed. Uses a copy in a shared folder
- * if the account cannot execute the installed files. Throws `EmbeddedUnavailable`.
+ * Finds the programs in `PG_BIN_DIR` or in the package that npm installed. If the account cannot execute the installed files, uses a copy in a shared
+ * folder. Throws `EmbeddedUnavailable`.
  */
 export function findBinaries(account: Account, binDir?: string): Binaries {
   if (binDir !== undefined) return binariesIn(account, binDir)
@@ -208,12 +202,12 @@ function binariesIn(account: Account, dir: string): Binaries {
   const { stdout, fault } = runAs(account, program, ['--version'])
   const [, version, major] = /\(PostgreSQL\) ((\d+).*)/.exec(stdout ?? '') ?? []
   if (version !== undefined) return { dir, version: version.trim(), major: Number(major) }
-  // The kernel also reports "no such file" if the program's loader is missing, for example with musl instead of glibc.
+  // The kernel also reports ENOENT if the program's loader is missing, for example on systems with musl.
   const reason = fault === 'ENOENT' && existsSync(program) ? 'it needs glibc' : fault
   throw new EmbeddedUnavailable(`${nameOf(account)} cannot run ${program}: ${reason}`)
 }
 
-/** Creates the library links that the package's install script makes, because npm does not always run it. */
+/** Creates the symbolic links that the package's install script makes, because npm can be configured not to run it. */
 function makeLinks(native: string): void {
   const list = join(native, 'pg-symlinks.json')
   if (!existsSync(list)) return
@@ -221,12 +215,12 @@ function makeLinks(native: string): void {
     try {
       symlinkSync(basename(source), join(native, '..', target))
     } catch {
-      // The link exists already, or the folder is not writable. If a link is missing, running the programs reports it.
+      // The link exists already or cannot be created. If it is missing, starting the program fails with a message.
     }
   }
 }
 
-/** A copy that every account can execute, one for each installed version. It is renamed into place when complete. */
+/** Returns a copy of the programs that every account can execute. The copy is renamed when it is complete. */
 function copyOf(native: string): string {
   const { size, mtimeMs } = statSync(join(native, 'bin', 'postgres'))
   const target = join(SHARED, `agent-embedded-postgresql-1-${digest(`${native} ${size} ${mtimeMs}`)}`)
@@ -237,7 +231,7 @@ function copyOf(native: string): string {
     try {
       renameSync(draft, target)
     } catch {
-      rmSync(draft, { recursive: true }) // another process has renamed its copy first
+      rmSync(draft, { recursive: true }) // another process was faster
     }
   }
   if (isOurs(target)) return target

@@ -16,7 +16,7 @@ import {
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { Tables } from '../tables.js'
 
-/* Building blocks for statements: Kysely's builder without a connection, and SQL expressions that it lacks. */
+/* Building blocks for statements: a query builder without a connection, and SQL expressions that Kysely lacks. */
 
 export function kyselyOn(driver: Driver): Kysely<Tables> {
   return new Kysely<Tables>({
@@ -31,19 +31,19 @@ export function kyselyOn(driver: Driver): Kysely<Tables> {
 
 const BUILDER = kyselyOn(new DummyDriver())
 
-/** A query builder for the tables and for `Parts`, the common table expressions of the enclosing statement. */
+/** Returns a query builder for the tables and for `Parts`, which are the statement's common table expressions. */
 export function queries<Parts = unknown>(): Kysely<Tables & Parts> {
   return BUILDER as Kysely<Tables & Parts> // the caller declares `Parts`
 }
 
 type RowsOf<Aliases> = { [A in keyof Aliases]: Aliases[A] extends keyof Tables ? Tables[Aliases[A]] : Aliases[A] }
 
-/** An expression builder for the rows of the enclosing query, by alias: `on<{ p: 'persona' }>()`. */
+/** Returns an expression builder for the rows of the enclosing query by alias: `on<{ p: 'persona' }>()`. */
 export function on<Aliases>(): ExpressionBuilder<Tables & RowsOf<Aliases>, keyof Aliases> {
   return expressionBuilder<Tables & RowsOf<Aliases>, keyof Aliases>()
 }
 
-/** The columns of a table whose alias is known only at run time. */
+/** Returns a reference to columns of a table whose alias is known only at run time. */
 export function columnsOf<Table>(alias: string) {
   return <C extends keyof Table & string>(column: C) => sql.ref<SelectType<Table[C]>>(`${alias}.${column}`)
 }
@@ -65,12 +65,12 @@ export function instant(value: Expression<string | null>) {
   return fn<string>('to_char', [fn('timezone', [lit('UTC'), value]), lit('YYYY-MM-DD"T"HH24:MI:SS.US"Z"')])
 }
 
-/** SQL: an expression as a column with this name. */
+/** SQL: an expression with a column name. */
 export function named<T, A extends string>(value: Expression<T>, name: A) {
   return new ExpressionWrapper<Tables, never, T>(value.toOperationNode()).as(name)
 }
 
-/** SQL: the rows of a one-column query as an array. */
+/** SQL: the values of a one-column query as an array. */
 export function arrayOf<DB, TB extends keyof DB, T>(query: SelectQueryBuilder<DB, TB, Record<string, T>>) {
   return sql<T[]>`array${query}`
 }

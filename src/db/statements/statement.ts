@@ -11,20 +11,20 @@ import {
 } from 'kysely'
 import type { Query } from '../connection/session.js'
 
-/** Refers to a parameter in a statement. A parameter used several times is sent once. Any parameter may be null. */
+/** Refers to a parameter of a statement. A parameter that is used several times is sent once. Parameters can be null. */
 export type Param<P> = <K extends keyof P & string>(key: K) => Expression<NonNullable<P[K]>>
 
-/** The SQL type of each parameter. A parameter of an array type takes a list. */
+/** The SQL type of each parameter. A parameter with an array type takes a list. */
 export type SqlTypes<P> = { readonly [K in keyof P & string]-?: string }
 
-/** Runs SQL: either the database or a transaction. */
+/** Runs queries: the database or a transaction. */
 export interface Executor {
   executeQuery<R>(query: CompiledQuery<R>): Promise<{ rows: R[] }>
 }
 
 export interface Statement<P, R> {
   readonly sql: string
-  /** Binds values to the parameters. Throws if one is undefined. */
+  /** Binds values to the parameters. Throws if a value is undefined. */
   bind(parameters: P): Query<R>
   /** Runs the statement and returns its rows. */
   run(executor: Executor, parameters: P): Promise<R[]>
@@ -32,9 +32,8 @@ export interface Statement<P, R> {
 }
 
 /**
- * Compiles a statement once, at startup, because building a large statement takes longer than sending it. `build` builds it from `queries` and
- * named parameters. `writes`: the statement changes data. `isPrepared`: each connection prepares it once. Throws if it contains a value that is
- * not a named parameter.
+ * Compiles a statement once at startup, because building a large statement takes longer than sending it. `writes`: the statement changes data.
+ * `isPrepared`: each connection prepares it once. Throws if the statement contains a value that is not a named parameter.
  */
 export function statement<P extends object, R>(
   name: string,
@@ -73,7 +72,7 @@ class NamedParameters extends PostgresQueryCompiler {
     super()
   }
 
-  /** Throws, because a literal value would be sent with every call. */
+  /** Throws, because a literal value would be part of every call. */
   protected override appendValue(value: unknown): void {
     if (!(value instanceof Named))
       throw new Error(`statement ${this.statementName} holds a value that is not a named parameter`)
