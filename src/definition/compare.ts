@@ -11,18 +11,18 @@ export const CHANGE_KINDS = [
   ...(['argument_type_changed', 'argument_values_changed', 'origin_changed', 'changed'] as const),
 ]
 
-/** A difference in the functions that a model gets, or in how and where they are called. */
+/** A difference in the functions that a model gets, or in how they are called. */
 export interface DefinitionChange {
-  /** `changed` covers all differences without a kind of their own. */
+  /** `changed` is the kind of all other differences. */
   kind: (typeof CHANGE_KINDS)[number]
-  /** The operationId; empty if the whole definition is affected. */
+  /** The operationId; empty for a change of the whole definition. */
   operation: string
-  /** The argument, or a property within it (`requestBody.name`). */
+  /** The argument, or a property of it, for example `requestBody.name`. */
   argument?: string
-  /** The type or address before and after. For a new argument, whether it is required or optional. */
+  /** The previous type or address; `to` is the new one. For a new argument, `to` is `required` or `optional`. */
   from?: string
   to?: string
-  /** Values that are no longer listed, and new ones. At most 100 of each. */
+  /** The values that are no longer listed; `added` has the new ones. At most 100 each. */
   removed?: unknown[]
   added?: unknown[]
   /** The place in the new definition; absent if the operation was removed. */
@@ -39,8 +39,8 @@ const SHOWN = 5
 const DEFINITIONS = '#/$defs/'
 
 /**
- * Returns the changes for a model and its operator if `after` replaces `before`. Operations are matched by operationId, arguments by the name
- * that the model uses. `headerNames` are the tool's custom headers; `headerNamesBefore` are its previous headers, if different.
+ * Returns the changes for a model and its operator if `after` replaces `before`. Matches operations by operationId, and arguments by the name that the
+ * model uses. `headerNames` are the tool's custom headers. `headerNamesBefore` are its previous headers, if they differ.
  */
 export function definitionChanges(
   before: unknown,
@@ -117,13 +117,13 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
       report('changed', `the schema ${quote(name)} inside the arguments changed`)
 }
 
-/** A schema, or the target of its reference merged with the keywords next to it. */
+/** Returns the schema with its reference resolved and the keywords next to the reference merged. */
 function resolved(schema: JsonSchema, $defs: Schemas): Schema {
   const { $ref, ...others } = asObject(schema)
   return $ref === undefined ? others : { ...asObject($defs[String($ref).slice(DEFINITIONS.length)] ?? true), ...others }
 }
 
-/** Reports the properties that only one of two object schemas has or requires. Returns the properties of both, each with its path. */
+/** Reports differences in the properties of two object schemas and in which are required. Returns the properties that both have, with their paths. */
 function sharedMembers(old: Schema, next: Schema, path: string, report: Report): [string, JsonSchema, JsonSchema][] {
   const from = new Map<string, JsonSchema>(Object.entries(Object(old.properties)))
   const to = new Map<string, JsonSchema>(Object.entries(Object(next.properties)))
@@ -142,7 +142,7 @@ function sharedMembers(old: Schema, next: Schema, path: string, report: Report):
   })
 }
 
-/** Reports how the schemas of one argument differ. Ignores the keywords in `reported`. */
+/** Reports the differences of two schemas of one argument. Ignores the keywords in `reported`. */
 function compareSchemas(old: Schema, next: Schema, argument: string, report: Report, reported: string[] = []): void {
   const subject = `the argument ${quote(argument)}`
   const [from, to] = [typeOf(old), typeOf(next)]
@@ -158,12 +158,12 @@ function compareSchemas(old: Schema, next: Schema, argument: string, report: Rep
   if (differing.length > 0) report('changed', `the ${differing.join(', ')} of ${subject} changed`, { argument })
 }
 
-/** The type of a schema in words. */
+/** Returns the type of a schema in words. */
 function typeOf({ type }: Schema): string {
   return type === undefined ? 'any' : [type].flat().sort().join(' or ')
 }
 
-/** The values that the first schema lists and the second does not. */
+/** Returns the values that only the first schema lists. */
 function missing(one: Schema, other: Schema): unknown[] {
   const valuesOf = ({ const: only, enum: listed }: Schema): unknown[] =>
     only === undefined ? (Array.isArray(listed) ? listed : []) : [only]

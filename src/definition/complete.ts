@@ -7,7 +7,7 @@ import { convertSwagger } from './swagger.js'
 
 export interface Edit {
   op: 'add' | 'replace'
-  /** The place in the completed definition. A conversion is reported at the definition itself, without `before` and `after`. */
+  /** The place in the completed definition. A conversion has the place of the whole definition, without `before` and `after`. */
   loc: Loc
   before?: unknown
   after?: unknown
@@ -15,7 +15,7 @@ export interface Edit {
   msg: string
 }
 
-/** A completed definition. Places of edits and findings refer to it. */
+/** A completed definition. The places of edits, faults and warnings refer to it. */
 export interface Completion {
   definition: unknown
   edits: Edit[]
@@ -27,7 +27,7 @@ interface Made extends Omit<Edit, 'loc'> {
   readonly key: string | number
 }
 
-/** An operation with a path that leads to it. `items` are the path items on the way, each of which refers to the next. */
+/** An operation and its path. `items` are the path items that lead to it by reference. */
 interface Use {
   readonly path: string
   readonly items: readonly Schema[]
@@ -35,18 +35,18 @@ interface Use {
   readonly operation: Schema
 }
 
-/** Documents with one of these faults are not completed. */
+/** Definitions with one of these faults are not completed. */
 const BEYOND = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
-/** The most characters that a completion may add, because an attacker could make kilobytes grow to megabytes. */
+/** The number of characters that a completion may add to any definition. Without a limit, a small definition could grow to megabytes. */
 const ADDED_CHARACTERS = 256 * 1024
 const ADDED_FOR_EACH = 16
 const MOST_ADDED = 32 * 1024 * 1024
 const NAME_CHARACTERS = 60
 
 /**
- * Adds missing parts to a definition and lists each edit. It converts Swagger 2.0 to OpenAPI 3.0, adds `server` if no server is named, or
- * resolves a server that is only a path. It derives missing operationIds from path and method, makes repeated ids unique, and adds missing
- * summaries and path parameters. Other faults remain in `check`. The given definition is not changed, and completing it again adds nothing.
+ * Adds missing parts to a definition and lists each edit. Converts Swagger 2.0 to OpenAPI 3.0. Sets `server` if the definition has no absolute server.
+ * Adds missing operationIds, summaries and path parameters, and makes repeated operationIds unique. `check` has the remaining faults. Does not change
+ * the given definition.
  */
 export function completeDefinition(given: unknown, options: CheckOptions & { server?: string } = {}): Completion {
   const { server, at = DEFAULT_AT } = options
@@ -118,7 +118,7 @@ class Completing {
     this.set(first, 'url', after, 'server_resolved', 'calls need an absolute address')
   }
 
-  /** The operations, up to the check's limit. Paths may share a path item by reference. */
+  /** Returns the operations with their paths; none if there are more than the check allows. */
   private uses(): Use[] {
     const uses: Use[] = []
     for (const [path, first] of Object.entries(Object(this.document.paths))) {
@@ -131,7 +131,7 @@ class Completing {
     return uses
   }
 
-  /** Gives an operation a unique id. `owners`: the earlier operations, by id. */
+  /** Gives an operation a unique id. `owners` are the earlier operations by id. */
   private completeId({ path, method, operation }: Use, owners: Map<unknown, Schema>): void {
     const id = operation.operationId
     const owner = owners.get(id)
@@ -158,7 +158,7 @@ class Completing {
     this.set(operation, 'summary', `${method.toUpperCase()} ${path}`, 'summary_added', msg)
   }
 
-  /** Declares the placeholders of the path that are not declared by the operation or its path item. */
+  /** Declares the placeholders of the path that have no parameter. */
   private completeParameters({ path, items, operation }: Use): void {
     const { parameters: own = [] } = operation
     const template = [...(templateOf(path) ?? [])]
@@ -177,7 +177,7 @@ class Completing {
     this.set(operation, 'parameters', [...own, ...added], 'parameters_added', msg)
   }
 
-  /** Sets a member of an object or list, if one more edit is within the limit. */
+  /** Sets a member and records the edit, unless the size limit is exceeded. */
   private set(holder: Schema, key: string, after: unknown, type: string, msg: string): void {
     const before = holder[key]
     const made = { op: before === undefined ? ('add' as const) : ('replace' as const), type, msg, after }
@@ -188,7 +188,7 @@ class Completing {
   }
 }
 
-/** Makes an id from the words of a path and a method, as FastAPI does: `items_item_id_get`. */
+/** Makes an id from a path and a method in FastAPI's form, for example `items_item_id_get`. */
 function madeId(method: string, path: string): string {
   const bare = path.slice(0, 1024).normalize('NFKD').replace(/\p{M}/gu, '')
   const words = bare.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')

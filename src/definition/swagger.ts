@@ -6,13 +6,13 @@ const JSON_TYPE = 'application/json'
 const MULTIPART = 'multipart/form-data'
 const ANY_TYPE = '*/*'
 const SECTIONS = new Map(Object.entries({ definitions: 'schemas', parameters: 'parameters', responses: 'responses' }))
-/** Members of parameters, form fields and headers that OpenAPI 3 moves into `schema`. */
+/** Members of parameters, form fields and headers that are part of `schema` in OpenAPI 3. */
 const SCHEMA_MEMBERS = new Set(
   `type format items default enum maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems
   minItems uniqueItems multipleOf x-nullable`.split(/\s+/),
 )
 const SCHEMAS = new Set('items additionalProperties not allOf anyOf oneOf'.split(' '))
-/** The encoding of a list in a query or a form, by its collectionFormat. */
+/** The encoding of a list for each `collectionFormat`, in a query or a form. */
 const STYLES = new Map<unknown, Schema>([
   ['multi', {}],
   ['csv', { explode: false }],
@@ -21,16 +21,16 @@ const STYLES = new Map<unknown, Schema>([
 ])
 const FLOWS = new Map(Object.entries({ application: 'clientCredentials', accessCode: 'authorizationCode' }))
 /**
- * Converts a Swagger 2.0 document to OpenAPI 3.0. Parts without a counterpart are kept, so that the check reports them. `scheme` is used if the
- * document has a host but no schemes. Returns undefined if more than `mostCopied` characters would be copied: shared bodies in Swagger have no
- * media types, so each operation and media type needs a copy.
+ * Converts a Swagger 2.0 document to OpenAPI 3.0. Parts that cannot be converted are kept, and the check then reports them. `scheme` is used if the
+ * document has a host but no schemes. Returns undefined if the copies of body schemas, one for each operation and media type, exceed `mostCopied`
+ * characters.
  */
 export function convertSwagger(given: Schema, scheme: string, mostCopied: number): Schema | undefined {
   return new Conversion(given, scheme, mostCopied).document()
 }
 
 class Conversion {
-  /** Components made from schemas within `paths` that references point to. */
+  /** Components for schemas within `paths` that are the target of a reference. */
   private readonly moved: Schema = {}
   private readonly references: References
   private copied = 0
@@ -58,11 +58,11 @@ class Conversion {
     if (this.copied > this.mostCopied) return undefined
     const isEmpty = Object.values(components).every(each => each === undefined)
     const document = { openapi: '3.0.4', info, servers: this.serversOf(schemes), ...rest, paths: items }
-    // Copies the document, which removes undefined members and shared parts.
+    // Copies the document, so that undefined members are removed and no parts are shared.
     return JSON.parse(JSON.stringify(isEmpty ? document : { ...document, components }))
   }
 
-  /** The servers for the host and these schemes, https first; undefined if the document has no address. */
+  /** Returns the servers for the host and these schemes, https first. Returns undefined if the document has no address. */
   private serversOf(schemes: unknown): { url: string }[] | undefined {
     const { host, basePath } = this.given
     const path = typeof basePath === 'string' ? basePath.replace(/^(?!\/|$)/, '/').replace(/\/$/, '') : ''
@@ -176,7 +176,7 @@ class Conversion {
     return Object.fromEntries(types.map(type => [type, media]))
   }
 
-  /** Converts a schema. `name` is set for a named definition. */
+  /** Converts a schema. `name` is the name of the definition, if it has one. */
   private schema(given: unknown, name?: string): unknown {
     if (Array.isArray(given)) return given.map(each => this.schema(each))
     const schema = mapped(given, (value, key) => {
@@ -191,7 +191,7 @@ class Conversion {
     return { ...others, ...file, nullable }
   }
 
-  /** Converts a reference to point to the same part of the converted document. */
+  /** Converts a reference, so that it refers to the same part of the converted document. */
   private reference(ref: unknown): unknown {
     const [, section = '', rest] = /^#\/([^/]+)(.*)$/s.exec(textOf(ref)) ?? []
     const to = SECTIONS.get(section)
@@ -202,7 +202,7 @@ class Conversion {
       .slice('#/'.length)
       .replace(/[^A-Za-z0-9]/g, '_')
     if (!Object.hasOwn(this.moved, name)) {
-      this.moved[name] = {} // ends a cycle
+      this.moved[name] = {} // ends recursion
       this.moved[name] = this.schema(target)
     }
     return `#/components/schemas/${name}`
@@ -222,13 +222,13 @@ function isBody(entry: unknown): entry is Schema {
   return isObject(entry) && (entry.in === 'body' || entry.in === 'formData')
 }
 
-/** The media types in a list. JSON replaces `ANY_TYPE` and an empty list. */
+/** Returns the media types of a list. JSON replaces `ANY_TYPE` and an empty list. */
 function typesOf(types: unknown): string[] {
   const named = (Array.isArray(types) ? types : []).filter(each => typeof each === 'string')
   return named.length === 0 ? [JSON_TYPE] : [...new Set(named.map(each => (each === ANY_TYPE ? JSON_TYPE : each)))]
 }
 
-/** The encoding of a list. A collectionFormat without a counterpart is kept. */
+/** Returns the encoding of a list. Keeps a `collectionFormat` that cannot be converted. */
 function styleOf({ type, in: location, collectionFormat }: Schema): Schema {
   const isForm = location === 'query' || location === 'formData'
   const style = isForm ? STYLES.get(collectionFormat ?? 'csv') : (collectionFormat ?? 'csv') === 'csv' ? {} : undefined
@@ -236,7 +236,7 @@ function styleOf({ type, in: location, collectionFormat }: Schema): Schema {
   return style ?? { collectionFormat }
 }
 
-/** Makes a discriminator. In Swagger 2.0, its value is the name of the definition or of a definition that inherits from it. */
+/** Makes a discriminator. Its value in Swagger 2.0 is the name of the definition, or of a definition that extends it. */
 function discriminator(propertyName: string, schema: Schema, name: string | undefined): Schema {
   const listed = Object(Object(schema.properties)[propertyName]).enum
   const isOne = name !== undefined && (!Array.isArray(listed) || listed.includes(name))

@@ -6,19 +6,19 @@ import { DEFINITION_LIMITS, type FaultRule } from './rules.js'
 const RELATIVE = 'http://relative.invalid/'
 const RELATIVE_HOST = 'relative.invalid'
 const VARIABLE = /\{([^{}]*)\}/g
-/** Characters that URL parsers drop or replace. */
+/** Characters that URL parsers remove or replace. */
 const UNCLEAR = /[\0- \x7f\\]/
-/** User info in an absolute address or one that begins with two slashes, even if the rest cannot be parsed. */
+/** Matches user info in an absolute address or after two slashes. It matches even if the rest of the address cannot be parsed. */
 const USER_INFO = /^(?:[a-z][\w+.-]*:[/\\]*|[/\\]{2,})[^/\\?#]*@/i
-/** The maximum number of addresses of one server. */
+/** The maximum number of addresses that one server can have. */
 const ADDRESSES_MAX = 256
 const ABSOLUTE = /^https?:\/\/[^\0- \x7f\\/]/i
 const ORDINARY_PATH = /^\/[\w.~$:{}()*,;=@%!'&+-]+(?:\/|$)/
-/** Matches an address or a path with an API key of a known vendor. Placeholder keys, which have no digits, do not match. */
+/** Matches an API key of a known vendor in an address or a path. Placeholders without digits do not match. */
 export const SECRET = /(?<![^/?#&;=:])(?:sk-|ghp_|xoxb-|AKIA|AIza)(?=[\w-]*\d)[\w-]{6,}/
 
 const METADATA_NAMES = ['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']
-/** Link-local networks, and the metadata addresses of Alibaba, Azure, Oracle, Amazon and Google, in all their IPv6 forms too. */
+/** Link-local networks and the metadata addresses of cloud providers, also in their IPv6 forms. */
 const METADATA = new BlockList()
 for (const [address, bits, words] of [
   ['169.254.0.0', 16, 'a9fe:0'],
@@ -31,7 +31,7 @@ for (const [address, bits, words] of [
     METADATA.addSubnet(prefix + words, 96 + bits, 'ipv6')
   METADATA.addSubnet(`2002:${words}::`, 16 + bits, 'ipv6')
 }
-// Blocked as a whole, because the local NAT64 prefix can embed IPv4 addresses in several ways.
+// The prefix 64:ff9b:1::/48 (local NAT64) can embed IPv4 addresses in several ways, so all of it is blocked.
 for (const [address, bits] of [
   ['fe80::', 10],
   ['fd00:ec2::254', 128],
@@ -42,13 +42,13 @@ for (const [address, bits] of [
 
 export interface Address {
   readonly text: string
-  /** The first variable without a default. In `text`, a placeholder replaces it. */
+  /** The first variable without a default. A placeholder replaces it in `text`. */
   readonly unfilled?: string | undefined
 }
 
 /**
- * Checks the list of servers. Only the first server is checked, because calls go to it. Returns its addresses if all are usable; the address
- * with the default values comes first.
+ * Checks a list of servers. Calls go to the first server, so only this one is checked. Returns its addresses, the one with the default values first, or
+ * an empty list if one of them is unusable.
  */
 export function checkServers(servers: unknown, document: object, findings: Findings): readonly Address[] {
   const [server] = Array.isArray(servers) ? servers : []
@@ -66,7 +66,7 @@ function checkServer(server: Schema, findings: Findings): readonly Address[] {
   const addresses = addressesOf(server)
   const [address] = addresses
   const wrong = addresses.map(wrongWith).find(rule => rule !== undefined)
-  // The empty text is a relative address like "/", which is the default if a document lists no servers.
+  // An empty URL is allowed. It is relative and means "/", the default of a document without servers.
   if (url === undefined || (typeof url === 'string' && /^\s+$/.test(url)))
     findings.fault('server_url_missing', server, ['url'])
   else if (typeof url !== 'string') findings.fault('string_type', server, ['url'])
@@ -82,13 +82,13 @@ function checkServer(server: Schema, findings: Findings): readonly Address[] {
 }
 
 /**
- * The addresses of a server, one for each combination of its variables' values; the one with the defaults comes first. Empty if there is no URL,
- * or if the addresses are too long or too many.
+ * Returns the addresses of a server, one for each combination of its variables' values. The address with the default values comes first. Returns an
+ * empty list if the URL is missing, or if the addresses are too long or too many.
  */
 export function addressesOf(server: unknown): readonly Address[] {
   const { url, variables }: Schema = isObject(server) ? server : {}
   if (typeof url !== 'string' || url.length > DEFINITION_LIMITS.keyCharacters) return []
-  const parts = url.split(VARIABLE) // texts and names of variables alternate
+  const parts = url.split(VARIABLE) // texts and variable names alternate
   let addresses: Address[] = [{ text: '' }]
   for (const [index, part] of parts.entries()) {
     const ends = index % 2 === 0 ? [{ text: part }] : valuesOf(variables, parts, index)
@@ -101,7 +101,7 @@ export function addressesOf(server: unknown): readonly Address[] {
   return addresses
 }
 
-/** The default of a variable (or a placeholder that fits its position), followed by its other values. */
+/** Returns the default of a variable and then its other values. Without a default, a placeholder comes first. */
 function valuesOf(variables: unknown, parts: readonly string[], index: number): Address[] {
   const name = parts[index] ?? ''
   const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
@@ -115,7 +115,7 @@ function valuesOf(variables: unknown, parts: readonly string[], index: number): 
   return [{ text, unfilled: name }, ...known]
 }
 
-/** The address of the first server, with the defaults of its variables. If a variable has no default, the address is returned unchanged. */
+/** Returns the address of the first server with the default values. Returns the URL as written if a variable has no default. */
 export function serverOf(definition: unknown): string {
   const server: unknown = Object(Object(Object(definition).servers)[0])
   const { text = '', unfilled } = addressesOf(server)[0] ?? {}
@@ -139,7 +139,7 @@ function wrongWith({ text, unfilled }: Address): FaultRule | undefined {
   return url.host.includes('{') ? 'server_url_invalid.url' : undefined
 }
 
-/** Why calls cannot go to this absolute address from outside a definition; undefined if they can. */
+/** Returns the reason why an absolute address is unusable as a server; undefined if it is usable. */
 export function unusableServer(url: string): string | undefined {
   const rule = /^https?:\/\//i.test(url) ? wrongWith({ text: url }) : 'server_url_invalid.scheme'
   return rule && faultOf(rule, []).msg
@@ -153,19 +153,19 @@ function isMetadata(hostname: string): boolean {
 }
 
 function parsed(url: string): URL | undefined {
-  // "http:host" is absolute if parsed alone, but relative to an address with the same scheme.
+  // "http:host" is absolute on its own, but relative if the base address has the same scheme.
   return parsedUrl(url) ?? parsedUrl(url, RELATIVE)
 }
 
 /**
- * True if a path leads to a host other than the server's. Clients may join address and path with one or two slashes, or resolve the path as a
- * link. URL parsers drop tabs and line breaks, and treat backslashes as slashes.
+ * True if a call to this path could go to a different host than the server's. Clients join an address and a path in different ways, or resolve the path
+ * as a relative reference. URL parsers remove tabs and line breaks, and treat backslashes as slashes.
  */
 export function leadsAway(address: string, path: string): boolean {
   const end = path.slice(0, DEFINITION_LIMITS.keyCharacters).replace(VARIABLE, 'x')
-  // The common case: an absolute address and a path that begins with a single slash.
+  // The common case: an absolute address, and a path that begins with one slash.
   if (ABSOLUTE.test(address) && (end === '/' || ORDINARY_PATH.test(end))) return false
-  // "http:host" may be read as relative, so its host is not known here.
+  // Clients could parse such an address as relative, so its host is uncertain.
   if (/^https?:(?:\/\/[^/]*$|(?!\/\/))/i.test(address) && !/^(?:[/?#]|$)/.test(end)) return true
   const own = parsed(address)
   const together = parsed(joined(address, end))?.host
@@ -176,15 +176,15 @@ export function leadsAway(address: string, path: string): boolean {
   )
 }
 
-/** True if the host can exist. The path segment "2", for example, is parsed as 0.0.0.2, which cannot. */
+/** True if the host is a plausible host name or address. Parsers turn the path segment "2" into the host 0.0.0.2, which is not. */
 function canBeHost(host: string | undefined): boolean {
   return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }
 
-/** Above this number of addresses, variables in servers are not expanded. */
+/** Further servers are compared as written, without their variables' values. */
 const ORIGINS_READ_MAX = 10_000
 
-/** All origins of a definition: those of its own servers and of its paths' and operations' servers. A runtime may call any of them. */
+/** Returns all origins of a definition, including those of servers of paths and operations, because runtimes may call them. */
 export function originsOf(definition: unknown): Set<string> {
   const origins = new Set<string>()
   const references = new References(definition)
@@ -211,7 +211,7 @@ export function originsOf(definition: unknown): Set<string> {
   return origins
 }
 
-/** The origin of an address; undefined if its host is ambiguous. */
+/** Returns the origin of an address; undefined if the host is ambiguous. */
 function originOf({ text, unfilled }: Address): string | undefined {
   const at = unfilled !== undefined || UNCLEAR.test(text) ? undefined : parsed(text)
   return at?.host === RELATIVE_HOST ? 'a relative address' : at?.origin

@@ -8,11 +8,11 @@ import { SchemaWalk } from './schemas.js'
 import { Subtypes } from './subtypes.js'
 
 export interface CheckOptions {
-  /** The JSON path of the definition in the request, which every `loc` begins with. Default: `['body', 'definition']`. */
+  /** The JSON path of the definition in the request. Each `loc` begins with it. Default: `['body', 'definition']`. */
   at?: Loc
-  /** Names of the tool's custom headers. A header supplies the parameter with the same name; `Cookie` supplies all cookie parameters. */
+  /** The names of the tool's custom headers. A header supplies the parameter with the same name. `Cookie` supplies all cookie parameters. */
   headerNames?: readonly string[]
-  /** True if omitted operations count as faults. */
+  /** True if omitted operations are faults. */
   strict?: boolean
 }
 
@@ -22,7 +22,7 @@ export type DefinitionCheck =
 
 export interface Inspection {
   check: DefinitionCheck
-  /** Every operation that could be read, even if there are faults elsewhere. */
+  /** All operations that could be read, even if other parts have faults. */
   operations: OperationInput[]
   readings?: Readings
 }
@@ -37,8 +37,8 @@ export interface Readings {
 export const DEFAULT_AT: Loc = ['body', 'definition']
 
 /**
- * Checks that each operation of a parsed definition can become a function without loss. Returns the method records in document order, or every
- * fault. Never throws, fetches, or changes the definition (DECISIONS section 12).
+ * Checks that each operation of a parsed definition can become a function without loss. Returns the method records in document order, or the faults.
+ * Never throws and never changes the definition (DECISIONS section 12).
  */
 export function checkDefinition(definition: unknown, options: CheckOptions = {}): DefinitionCheck {
   return inspection(definition, options).check
@@ -91,9 +91,8 @@ function checkParts(definition: Schema, findings: Findings, { headerNames = [], 
 }
 
 /**
- * Visits every value of a definition before the rules run. Returns the limit that it exceeds, if any. Reports values that cannot be stored: NUL,
- * lone surrogates, numbers that exceed a double, and keys that are too long or change a prototype. A value shared through YAML aliases counts
- * each time.
+ * Visits every value of a definition before other checks. Returns the limit that is exceeded, if any. Reports values that cannot be stored: NUL, lone
+ * surrogates, numbers that are not finite, keys that are too long, and keys that change a prototype. Counts a value once for each YAML alias.
  */
 function walkAll(document: object, findings: Findings): 'definition_too_deep' | 'definition_too_large' | undefined {
   let values = 1

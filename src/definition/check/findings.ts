@@ -1,21 +1,21 @@
 import { DEFINITION_LIMITS, FAULTS, type FaultRule, typeOf, WARNINGS, type WarningRule } from './rules.js'
 
-/** A path to a value: keys and indexes from the root inwards. */
+/** The path of a value: the keys and indexes that lead to it. */
 export type Loc = (string | number)[]
 
-/** A fault in a definition. Faults of requests have the same form. */
+/** A fault of a definition. Its members are those of a request's fault. */
 export interface Fault {
   loc: Loc
   msg: string
   type: string
 }
 
-/** A warning about a part that is accepted but has no effect. */
+/** A warning about a part that is accepted without effect. */
 export interface Finding extends Fault {
   severity: 'warning'
 }
 
-/** A finding whose place is not yet known. `tail` is the path from the holder, an object or list of the document. */
+/** A finding without its full path. `tail` is the path from the object or list that holds the value. */
 interface Found {
   readonly kind: 'faults' | 'warnings'
   readonly rule: FaultRule | WarningRule
@@ -24,27 +24,27 @@ interface Found {
 }
 
 const QUOTED_CHARACTERS = 100
-/** The maximum number of faults, and of warnings, that are kept. Further ones are only counted. */
+/** The maximum number of faults, and of warnings, that are stored. Further ones are only counted. */
 const MOST_KEPT = 20_000
 
-/** Formats text from the document for a message: quoted, cut at 100 characters, with control characters escaped. */
+/** Quotes text for a message: cut at 100 characters, with control characters escaped. */
 export function quote(text: string): string {
   const shown = JSON.stringify(text.slice(0, QUOTED_CHARACTERS))
   return text.length > QUOTED_CHARACTERS ? `${shown}...` : shown
 }
 
-/** Formats any value from the document for a message. `String(value)` could throw, for example for `{"toString": 1}`. */
+/** Formats a value for a message. `String` is not used for objects, because it throws for `{"toString": 1}`. */
 function show(value: unknown): string {
   if (typeof value === 'string') return quote(value)
   return typeof value === 'object' && value !== null ? (Array.isArray(value) ? 'a list' : 'an object') : String(value)
 }
 
-/** Collects findings by the objects that hold them. Their places are determined once at the end, which also sorts them in document order. */
+/** Collects findings by the object or list that holds the value. Their full paths are determined once at the end. */
 export class Findings {
   readonly counts = { faults: 0, warnings: 0 }
   private readonly byHolder = new Map<object, Found[]>()
 
-  /** Returns undefined, so that a reader of a part can return it. */
+  /** Adds a fault. Returns undefined for use in return statements. */
   fault(rule: FaultRule | WarningRule, holder: object, tail: Loc = [], ...values: unknown[]): undefined {
     this.add(holder, { kind: 'faults', rule, tail, values })
   }
@@ -60,7 +60,7 @@ export class Findings {
     else known.push(found)
   }
 
-  /** The findings in document order, with places that begin with `at`. If there are too many, the last one states the number omitted. */
+  /** Returns the findings in document order, with paths that begin with `at`. If there are too many, the last one states the number omitted. */
   located(document: unknown, at: Loc): { faults: Fault[]; warnings: Finding[] } {
     const located: { faults: Fault[]; warnings: Fault[] } = { faults: [], warnings: [] }
     locate(document, [...at], this.byHolder, (path, { kind, rule, tail, values }) => {
@@ -88,7 +88,7 @@ export function faultOf(rule: FaultRule | WarningRule, loc: Loc, values: readonl
   return { loc, msg, type: typeOf(rule) }
 }
 
-/** Visits the values of `wanted` in document order, and the entries of each value in the order of its keys. Entries about missing keys come first. */
+/** Calls `found` for each entry of `wanted`, in document order, with the path of its holder. Entries about missing keys come first. */
 function locate<T extends { tail: Loc }>(
   node: unknown,
   path: Loc,
@@ -109,7 +109,7 @@ function locate<T extends { tail: Loc }>(
   }
 }
 
-/** The path of each of these objects in a document. If an object occurs several times, its first path is used. */
+/** Returns the path of each of these objects in a document. If an object occurs several times, it is the first path. */
 export function pathsOf(document: unknown, objects: Iterable<object>, at: Loc): Map<object, Loc> {
   const paths = new Map<object, Loc>()
   const wanted = new Map(Array.from(objects, object => [object, [{ tail: [], object }]]))

@@ -4,45 +4,45 @@ import { isObject, type References, type Schema } from './references.js'
 import { DEFINITION_LIMITS, type WarningRule } from './rules.js'
 import type { SchemaWalk } from './schemas.js'
 
-/** Why a body or a parameter cannot become an argument: a rule, and the values for its message. */
+/** The reason why a body or a parameter cannot become an argument, with the values for the message. */
 type Lost = readonly [rule: WarningRule, ...values: unknown[]]
 
 export interface ParameterInput {
   readonly name: string
   readonly in: string
-  /** The location and the name. Parameters with the same key are the same parameter. */
+  /** The location and the name, which identify a parameter. */
   readonly key: string
   readonly value: Schema
-  /** True if the model supplies the parameter. False if it cannot be sent, OpenAPI ignores it, or a custom header supplies it. */
+  /** True if the model supplies the parameter. False if OpenAPI ignores it, a custom header supplies it, or its location is invalid. */
   readonly isArgument: boolean
   readonly lost?: Lost | undefined
-  /** The description next to the `$ref`. From OpenAPI 3.1 on, it overrides the parameter's own description. */
+  /** The description next to the `$ref`. It replaces the parameter's own description. */
   readonly description?: string
 }
 
 export interface BodyInput {
   readonly value: Schema
-  /** The chosen media type object; empty if the document has none. */
+  /** The media type object that is used; empty if the document has no object. */
   readonly media: Schema
   readonly mediaType: string
   readonly encoding?: Record<string, FieldEncoding>
   readonly description?: string
 }
 
-/** How a field of a form is encoded, if not as OpenAPI's default (style `form`, exploded). */
+/** The encoding of a form field, if it is not OpenAPI's default (style `form`, exploded). */
 export interface FieldEncoding {
   style?: string
   explode?: boolean
   allow_reserved?: boolean
-  /** Set if the field is sent as text of this media type, such as JSON. */
+  /** The media type if the field is sent as JSON text. */
   content_type?: string
 }
 
 export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
-  /** True if an entry could not be read, so parameters may be missing. */
+  /** True if an entry could not be read, so that parameters can be missing. */
   isBroken: boolean
-  /** The first parameter that cannot become an argument, and why. */
+  /** The reason for the first parameter that cannot become an argument. */
   lost?: Lost | undefined
 }
 
@@ -51,11 +51,11 @@ export const NO_PARAMETERS: ParameterList = { byKey: new Map(), isBroken: false 
 export const FORM = 'application/x-www-form-urlencoded'
 const LOCATIONS = new Set<unknown>(['query', 'header', 'path', 'cookie', 'querystring'])
 const STYLES = new Set('simple label matrix form spaceDelimited pipeDelimited deepObject cookie'.split(' '))
-/** Header parameters that OpenAPI ignores, because the media type, the security scheme and the caller's token set them. */
+/** Header parameters that OpenAPI ignores. Runtimes set these headers. */
 const RESERVED_HEADERS = new Set(['header accept', 'header content-type', 'header authorization'])
 const MOST_PARTS = 100
 
-/** Reads and checks parameters and bodies. Each referenced object is read once. */
+/** Reads and checks parameters and bodies, each of them only once. */
 export class InputRules {
   private readonly lists = new Map<object, ParameterList>()
   private readonly parameters = new Map<object, ParameterInput | undefined>()
@@ -101,7 +101,7 @@ export class InputRules {
     return input && entry !== value ? { ...input, ...this.descriptionBeside(entry) } : input
   }
 
-  /** The description next to a reference. OpenAPI 3.0 ignores it. */
+  /** Returns the description next to a reference. OpenAPI 3.0 ignores it. */
   private descriptionBeside({ $ref, description }: Schema): { description?: string } {
     return $ref !== undefined && !this.is30 && typeof description === 'string' ? { description } : {}
   }
@@ -123,7 +123,7 @@ export class InputRules {
     return { name, in: at, key, value, isArgument, lost }
   }
 
-  /** True if the model does not supply this header or cookie parameter, because OpenAPI ignores its name or a custom header supplies it. */
+  /** True if OpenAPI ignores the name of this header, or if a custom header supplies this header or cookie parameter. */
   private isSupplied(location: string, key: string): boolean {
     if (location === 'cookie') return this.headerNames.has('cookie')
     return location === 'header' && (RESERVED_HEADERS.has(key) || this.headerNames.has(key.slice('header '.length)))
@@ -139,7 +139,7 @@ export class InputRules {
       ? this.references.end(requestBody)
       : this.references.chain(requestBody, 'request body', this.findings)?.at(-1)
     if (value === undefined) return undefined
-    // HTTP defines no body for GET and DELETE, so an optional one is omitted and the operation is kept.
+    // HTTP defines no body for GET and DELETE, so an optional body is omitted.
     const isOptional = isIgnored || ((verb === 'get' || verb === 'delete') && value.required !== true)
     if (isOptional && !this.asksFor(value)) return undefined
     if (!isIgnored && !this.bodies.has(value)) this.bodies.set(value, this.readContent(value))
@@ -151,7 +151,7 @@ export class InputRules {
     return body === undefined || 'lost' in body ? body : { ...body, ...this.descriptionBeside(requestBody) }
   }
 
-  /** True if the schema of some media type requires or limits anything. */
+  /** True if the schema of a media type requires or limits something. */
   private asksFor({ content }: Schema): boolean {
     return Object.values(isObject(content) ? content : {}).some(each => {
       const schema = this.references.end(Object(each).schema) ?? {}
@@ -163,7 +163,7 @@ export class InputRules {
     })
   }
 
-  /** Chooses `application/json`, otherwise the first JSON media type, otherwise a form. Only the chosen media type is checked. */
+  /** Chooses `application/json`, or else the first JSON media type, or else a form. Checks only the chosen media type. */
   private readContent(body: Schema): BodyInput | { lost: Lost } | undefined {
     checkKeys('request body', body, this.findings)
     const { content = {} } = body
@@ -182,7 +182,7 @@ export class InputRules {
     return 'lost' in sent ? sent : { value: body, media, mediaType, ...sent }
   }
 
-  /** Checks the schemas of a media type, which can be a reference in OpenAPI 3.2. */
+  /** Reads a media type and checks its schemas. In OpenAPI 3.2, it can be a reference. */
   private readMedia(content: Schema, name: string): Schema | undefined {
     const held = content[name] ?? {}
     if (!isObject(held)) return this.findings.fault('dict_type', content, [name])
@@ -194,7 +194,7 @@ export class InputRules {
     return media
   }
 
-  /** The encodings of a form's fields by name, or the reason why operations with this body are omitted. */
+  /** Returns the encodings of a form's fields by name, or the reason why operations with this body are omitted. */
   private formEncoding(media: Schema): { encoding: Record<string, FieldEncoding> } | { lost: Lost } {
     const encoding: Record<string, FieldEncoding> = {}
     for (const { type = 'object', properties } of this.partsOf(media.schema)) {
@@ -209,7 +209,7 @@ export class InputRules {
     return { encoding }
   }
 
-  /** The encoding of one field; undefined if it cannot express the field's values. */
+  /** Returns the encoding of one field; undefined if the field's values cannot be encoded. */
   private fieldEncoding(given: Schema, parts: readonly Schema[]): FieldEncoding | undefined {
     const { style = 'form', contentType, explode = style === 'form', allowReserved } = given
     const isStyled = ['style', 'explode', 'allowReserved'].some(key => given[key] !== undefined)
@@ -227,7 +227,7 @@ export class InputRules {
     }
   }
 
-  /** A schema, and those that it combines through references, `allOf`, `oneOf` and `anyOf`, up to a limit. */
+  /** Returns a schema and the schemas that it combines through references, `allOf`, `oneOf` and `anyOf`, up to a limit. */
   private partsOf(schema: unknown): Schema[] {
     const parts = new Set<Schema>()
     const pending = [schema]

@@ -5,7 +5,7 @@ export const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean',
 const isFlag = (value: unknown) => typeof value === 'boolean'
 const isText = (value: unknown) => typeof value === 'string'
 
-/** The forms of values. Values of another form are ignored, and `null` counts as absent. */
+/** The forms that values can have. A value in another form is ignored. `null` counts as absent. */
 const FORMS = {
   any: ['', () => true],
   text: ['a text', isText],
@@ -30,7 +30,7 @@ type Form = keyof typeof FORMS
 /** The parts of a definition that determine a function's input. */
 type Part = 'operation' | 'parameter' | 'request body' | 'media type' | 'schema'
 
-/** The keys that OpenAPI 3.0 to 3.2 or JSON Schema 2020-12 defines for each part, with the forms of their values. */
+/** The keys that OpenAPI 3.0 to 3.2 or JSON Schema 2020-12 defines for each part, and the form of their values. */
 export const KEYS: Record<Part, ReadonlyMap<string, Form>> = {
   operation: keysOf({
     any: 'tags summary description externalDocs operationId parameters requestBody responses callbacks security servers',
@@ -65,7 +65,7 @@ export const KEYS: Record<Part, ReadonlyMap<string, Form>> = {
 }
 
 function keysOf(byForm: Partial<Record<Form, string>>): Map<string, Form> {
-  const entries = Object.entries(byForm) as [Form, string][] // the keys of the record are forms
+  const entries = Object.entries(byForm) as [Form, string][] // the record's keys are forms
   return new Map(entries.flatMap(([form, keys]) => keys.split(/\s+/).map(key => [key, form])))
 }
 
@@ -73,7 +73,7 @@ export function fits(form: Form, value: unknown): boolean {
   return FORMS[form][1](value)
 }
 
-/** Warns about keys that OpenAPI does not define, and about values in a form that is ignored. */
+/** Warns about keys that OpenAPI does not define and about values in the wrong form. */
 export function checkKeys(part: Part, value: Schema, findings: Findings): void {
   const known = KEYS[part]
   for (const key in value) {

@@ -9,7 +9,7 @@ export interface MethodRecord {
   name: string
   summary: string
   path: string
-  /** The method as written, possibly in capitals. */
+  /** The method as written, possibly in upper case. */
   method: string
   spec: Schema
 }
@@ -17,19 +17,19 @@ export interface MethodRecord {
 export interface OperationInput {
   readonly record: MethodRecord
   readonly body: BodyInput | undefined
-  /** The parameters of the path. Those of the operation replace the ones with the same name and location. */
+  /** The parameters of the path item. Parameters of the operation with the same name and location replace them. */
   readonly shared: ParameterList
   readonly own: ParameterList
   readonly template: PathTemplate | undefined
 }
 
-/** The names under which a parameter may declare each placeholder of a path. */
+/** For each placeholder of a path, the names that its parameter can have. */
 type PathTemplate = ReadonlyMap<string, readonly string[]>
 
 interface PathUse {
   readonly path: string
   readonly item: Schema
-  /** Undefined if the path has a fault. */
+  /** Undefined if the path is invalid. */
   readonly template: PathTemplate | undefined
   readonly shared: ParameterList
 }
@@ -38,12 +38,12 @@ const TOOL_METHODS = new Set(['get', 'put', 'post', 'patch', 'delete'])
 const OTHER_METHODS = new Set(['head', 'options', 'trace', 'query', 'additionaloperations'])
 const ITEM_KEYS = new Set(['parameters', 'summary', 'description', '$ref'])
 
-/** Checks paths and operations (DECISIONS section 12). A fault in a component is reported once, even if several operations use it. */
+/** Checks paths and operations (DECISIONS section 12). Reports a fault of a shared component only once. */
 export class OperationRules {
   readonly operations: OperationInput[] = []
   private operationCount = 0
   private readonly ids = new Map<string, { operation: Schema; item: Schema }>()
-  /** Operations and path items already visited. Several paths may share them. */
+  /** The operations and path items that were checked already, because several paths can share them. */
   private readonly seen = new Set<object>()
 
   constructor(
@@ -77,7 +77,7 @@ export class OperationRules {
     const shared = holder && methods.size > 0 ? this.inputs.readList(holder) : NO_PARAMETERS
     if (template && holder) this.warnUnused(shared, template, holder)
     for (const [method, layer] of methods) {
-      // Methods with faults count too, so that a shared path item cannot exceed the limit.
+      // Also counts invalid operations, so that a shared path item cannot exceed the limit.
       if (++this.operationCount > DEFINITION_LIMITS.operations) return
       const operation = layer[method]
       if (!isObject(operation) || operation.$ref !== undefined) this.findings.fault('dict_type', layer, [method])
@@ -101,7 +101,7 @@ export class OperationRules {
     return this.seen.size < this.seen.add(part).size
   }
 
-  /** Reports the keys of a path item that do not become functions. */
+  /** Reports the keys of a path item that cannot become functions. */
   private checkItemKeys(item: Schema): void {
     for (const key of Object.keys(item)) {
       if (isToolMethod(key) || ITEM_KEYS.has(key) || key.startsWith('x-')) continue
@@ -151,12 +151,12 @@ export class OperationRules {
     else if (typeof summary !== 'string') this.findings.fault('string_type', operation, [key])
   }
 
-  /** Records an operationId. If an earlier operation has it, reports a fault and returns false. */
+  /** Records an operationId. If an earlier operation has the same id, reports a fault and returns false. */
   private claimId(id: string, operation: Schema, { item }: PathUse): boolean {
     const owner = this.ids.get(id)
     if (owner === undefined) this.ids.set(id, { operation, item })
     else if (owner.operation === operation && owner.item !== item)
-      // The second path refers to the same operation.
+      // Both paths refer to the same operation, so the fault is reported at the second path.
       this.findings.fault('operation_id_duplicate', item, ['$ref'], id)
     else this.findings.fault('operation_id_duplicate', operation, ['operationId'], id)
     return owner === undefined
@@ -183,7 +183,7 @@ export function parametersOf({ own, shared, template }: OperationInput): Paramet
   return merged(own, shared).filter(each => each.isArgument && isSent(each, template ?? new Map()))
 }
 
-/** False if a path parameter has no placeholder. */
+/** False for a path parameter without a placeholder. */
 function isSent({ in: location, name }: ParameterInput, template: PathTemplate): boolean {
   return location !== 'path' || [...template.values()].some(names => names.includes(name))
 }
@@ -192,7 +192,7 @@ function merged(own: ParameterList, shared: ParameterList): ParameterInput[] {
   return [...[...shared.byKey.values()].filter(({ key }) => !own.byKey.has(key)), ...own.byKey.values()]
 }
 
-/** The methods of a path item that become functions. Each is mapped to the object that contains it: the item, or one that it refers to. */
+/** Returns the methods that become functions. Each is mapped to the object that contains it, which is the path item or one that it refers to. */
 export function methodsOf(layers: readonly Schema[]): Map<string, Schema> {
   const methods = new Map<string, Schema>()
   for (const layer of layers.toReversed()) for (const key in layer) if (isToolMethod(key)) methods.set(key, layer)
@@ -207,10 +207,10 @@ export function isBlank(value: unknown): boolean {
   return value === undefined || value === null || (typeof value === 'string' && value.trim() === '')
 }
 
-/** A name, optionally with a pattern that contains braces: `{year:[0-9]{4}}`. */
+/** Matches a placeholder: a name, optionally followed by a pattern such as `{year:[0-9]{4}}`. */
 const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/g
 
-/** Parses the placeholders of a path; undefined if braces are unbalanced. Parameters may omit the operators in `{+name}`, `{name*}` and `{name+}`. */
+/** Returns the placeholders of a path; undefined if the braces are unbalanced. A parameter's name can omit the operators in `{+name}`, `{name*}` and `{name+}`. */
 export function templateOf(path: string): PathTemplate | undefined {
   const template = new Map<string, string[]>()
   const rest = path.replace(PLACEHOLDER, (_, name: string) => {

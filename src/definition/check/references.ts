@@ -3,7 +3,7 @@ import { DEFINITION_LIMITS, type FaultRule } from './rules.js'
 
 export type Schema = Record<string, unknown>
 
-/** The sections of `components`, by the part of a document that their members can be used as. */
+/** The section of `components` for each part of a document. */
 const SECTIONS = {
   'path item': 'pathItems',
   parameter: 'parameters',
@@ -14,7 +14,7 @@ const SECTIONS = {
 
 const COMPONENT = /^#\/components\/([^/]+)\/[^/]+$/
 
-/** Resolves references within one document: pointers that begin with `#/`, through own properties only. Nothing is fetched. */
+/** Resolves references within one document. Only pointers that begin with `#/` are resolved, and nothing is fetched. */
 export class References {
   private readonly known = new Map<string, unknown>()
 
@@ -38,7 +38,7 @@ export class References {
     return value
   }
 
-  /** The object at the end of a chain of references; undefined if there is none. */
+  /** Follows a chain of references and returns the object at its end; undefined if there is none. */
   end(value: unknown): Schema | undefined {
     const end = this.last(value)
     return isObject(end) && end.$ref === undefined ? end : undefined
@@ -51,7 +51,7 @@ export class References {
     return at
   }
 
-  /** The target of a reference. If it is broken or circular, reports a fault and returns undefined. */
+  /** Returns the target of a reference. If the reference is broken or circular, reports a fault and returns undefined. */
   target(holder: Schema, part: keyof typeof SECTIONS, findings: Findings): unknown {
     const { $ref: ref } = holder
     const value = this.find(ref)
@@ -67,7 +67,7 @@ export class References {
     return isEndless ? fault('ref_cycle', ref, DEFINITION_LIMITS.referenceHops) : value
   }
 
-  /** All objects on the chain of references that begins with `start`. If the chain is broken, reports a fault and returns undefined. */
+  /** Returns all objects of the chain of references that begins with `start`. If the chain is broken, reports a fault and returns undefined. */
   chain(start: Schema, part: keyof typeof SECTIONS, findings: Findings): Schema[] | undefined {
     const chain = [start]
     for (let at = start; at.$ref !== undefined; ) {
@@ -92,12 +92,12 @@ function decoded(ref: string): string {
   }
 }
 
-/** An address without its user info and query, which may be secret. */
+/** Returns an address without its user info and query, which can be secret. */
 export function withoutSecrets(address: string): string {
   return address.replace(/(\?)[^#]+/gs, '$1***').replace(/(^|\/\/)[^/?#]+@/, '$1***@')
 }
 
-/** Parses a URL; undefined if it is invalid. `URL.canParse` of Node 20 gives wrong results for non-ASCII letters once optimized. */
+/** Parses a URL; undefined if it is invalid. `URL.canParse` is not used, because it gives wrong results in Node 20 for non-ASCII letters. */
 export function parsedUrl(url: string, base?: string): URL | undefined {
   try {
     return new URL(url, base)

@@ -1,19 +1,19 @@
-/* The messages of all faults and warnings about definitions. DECISIONS section 12 shows these tables. The type is the part before the dot. */
+/* The messages of all faults and warnings of definitions (DECISIONS section 12). A rule's type is the part before the dot. */
 
-/** Limits of the check (DECISIONS section 12). Every limit is a count of the things that it is named after. */
+/** The limits of the check (DECISIONS section 12). */
 export const DEFINITION_LIMITS = {
-  /** The depth of nested objects and lists; the definition itself is level 1. */
+  /** The depth of nested objects and lists. The definition itself has depth 1. */
   nestingLevels: 128,
-  /** The number of all values: objects, lists, strings, numbers, booleans and nulls. */
+  /** The number of objects, lists, strings, numbers, booleans and nulls. */
   values: 1_000_000,
   operations: 5000,
-  /** The parameters of an operation, including those of its path. Also limits the placeholders of a path. */
+  /** The parameters of an operation, including those of its path item. It also limits the placeholders of a path. */
   parametersPerOperation: 500,
   /** The references in one chain. */
   referenceHops: 64,
   /** The characters of a key, a reference or an address. */
   keyCharacters: 8192,
-  /** The faults, and the warnings, in one answer. The last one states the number omitted. */
+  /** The maximum number of faults, and of warnings, in one answer. The last one states the number omitted. */
   faults: 100,
   warnings: 1000,
 } as const
@@ -67,7 +67,7 @@ export const FAULTS = {
   functions_too_large: 'the functions have more than {count} characters together: split the definition',
 } as const
 
-/** Warnings. A definition with warnings is accepted. Each names a part that neither the model nor the call receives. */
+/** Warnings. They do not prevent a definition from being accepted. Each names a part that neither the model nor the call receives. */
 export const WARNINGS = {
   'operation_passed_over.body':
     'the operation is left out: its body is neither JSON nor application/x-www-form-urlencoded',
@@ -103,7 +103,7 @@ export const WARNINGS = {
 export type FaultRule = keyof typeof FAULTS
 export type WarningRule = keyof typeof WARNINGS
 
-/** The type of a rule, for example `ref_unresolved` for `ref_unresolved.name`. */
+/** Returns the type of a rule, for example `ref_unresolved` for `ref_unresolved.name`. */
 export function typeOf(rule: string): string {
   return rule.replace(/\..*/, '')
 }

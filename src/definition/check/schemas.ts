@@ -4,12 +4,12 @@ import { isObject, type References, type Schema } from './references.js'
 import type { Subtypes } from './subtypes.js'
 
 /**
- * Visits every schema that can become part of a function's input. Follows references and visits each schema once, so recursive schemas are
- * allowed. Ignores keys next to a `$ref` in OpenAPI 3.0, and fields that only the server sets.
+ * Checks every schema that can become part of a function's input. Follows references and visits each schema once, so recursive schemas are allowed.
+ * Ignores properties that only the server sets and, in OpenAPI 3.0, keys next to a `$ref`.
  */
 export class SchemaWalk {
   private readonly seen = new Set<object>()
-  /** Schemas whose subtypes were visited too. */
+  /** The schemas with subtypes that were visited. */
   private readonly offered = new Set<object>()
   private readonly pending: { schema: Schema; isPart: boolean }[] = []
 
@@ -32,7 +32,7 @@ export class SchemaWalk {
       this.findings.warn('value_ignored', holder, tail, tail.at(-1), 'a schema')
   }
 
-  /** `isPart`: the schema is within the `allOf` of a subtype, where a parent contributes only its own fields, and not its subtypes. */
+  /** `isPart`: the schema is inside the `allOf` of a subtype, so its own subtypes are not visited. */
   private visit(schema: Schema, isPart = false): void {
     if ((schema.discriminator ?? null) !== null && !isPart && !this.offered.has(schema)) {
       this.offered.add(schema)
@@ -65,7 +65,7 @@ export class SchemaWalk {
   }
 }
 
-/** True if only the server sets this property, because it or its referenced schema is `readOnly`. */
+/** True if the property or its referenced schema is `readOnly`, so only the server sets it. */
 export function isSetByServer(property: unknown, references: References): boolean {
   return (
     isObject(property) &&

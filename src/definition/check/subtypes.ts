@@ -1,13 +1,13 @@
 import type { Findings } from './findings.js'
 import { isObject, type References, type Schema } from './references.js'
 
-/** How a schema is selected: the discriminator's property, and a schema of the values that select it. */
+/** How a schema is selected: the discriminator's property, and a schema for its value. */
 export interface Selector {
   readonly property: string
   readonly value: Schema
 }
 
-/** The subtypes declared by `discriminator`s: through `oneOf` or `anyOf`, through a mapping, or through an `allOf` that refers to the parent. */
+/** The subtypes that a `discriminator` distinguishes. A parent lists them in `oneOf`, `anyOf` or a mapping, or they refer to the parent in `allOf`. */
 export class Subtypes {
   private readonly names = new Map<object, string>()
   private readonly parents = new Map<Schema, Set<Schema>>()
@@ -36,23 +36,26 @@ export class Subtypes {
     return this.names.get(schema) ?? ''
   }
 
-  /** True if the component's `allOf` refers to other components. These then contribute only their own fields. */
+  /** True if the `allOf` of this component refers to other components. */
   isChild(schema: Schema): boolean {
     return this.parents.has(schema)
   }
 
-  /** True if the component is a subtype of the parent, through `allOf`. */
+  /** True if the component extends the parent through `allOf`. */
   isBelow(schema: Schema, parent: Schema): boolean {
     return nearest(this.children, parent).has(schema)
   }
 
-  /** The subtypes that can replace a parent: those in its mapping, and components that extend it. Empty without a discriminator, or with `oneOf` or `anyOf`. */
+  /**
+   * Returns the subtypes that can replace a parent: those in its mapping and those that extend it. Returns none if the parent has no discriminator or
+   * has `oneOf` or `anyOf`.
+   */
   alternativesOf(schema: Schema): Schema[] {
     if (propertyOf(schema) === undefined || Array.isArray(schema.oneOf ?? schema.anyOf)) return []
     return [...new Set([...this.mapping(schema).values(), ...nearest(this.children, schema)])].filter(isObject)
   }
 
-  /** The values of a mapping with their schemas, which the mapping names by component name or by reference. */
+  /** Returns the mapped values with their schemas. A mapping refers to a schema by component name or by reference. */
   private mapping({ discriminator }: Schema): Map<string, Schema | undefined> {
     const { mapping }: Schema = isObject(discriminator) ? discriminator : {}
     const entries = Object.entries(isObject(mapping) ? mapping : {}).map(([value, ref]) => {
@@ -62,19 +65,22 @@ export class Subtypes {
     return new Map(entries)
   }
 
-  /** The selectors of a component for the nearest parents that have a discriminator. */
+  /** Returns the selectors of a component for its nearest parents with a discriminator. */
   selectorsOf(schema: Schema): Selector[] {
     return [...nearest(this.parents, schema)].flatMap(parent => this.selectorOf(parent, schema) ?? [])
   }
 
-  /** The selector of an alternative: its mapped values, or else its name, limited to values that the property allows; undefined if none remain. */
+  /**
+   * Returns the selector of a subtype. Its values are the mapped values, or else the component's name, if the property allows them. Returns undefined
+   * if no value is allowed.
+   */
   selectorOf(parent: Schema, schema: Schema): Selector | undefined {
     const property = propertyOf(parent)
     const name = this.names.get(schema)
     const mapped = [...this.mapping(parent)].flatMap(([value, target]) => (target === schema ? [value] : []))
     const wanted = mapped.length > 0 || name === undefined ? mapped : [name]
     if (property === undefined) return undefined
-    // The selector of the subtype's own parent takes precedence over that of the union.
+    // The selector of the subtype's own parent takes precedence over the selector of the union.
     const own = mapped.length > 0 || this.isBelow(schema, parent) ? [] : this.selectorsOf(schema)
     const inherited = own.find(each => each.property === property)
     if (inherited !== undefined) return inherited
@@ -84,7 +90,7 @@ export class Subtypes {
     return { property, value: values.length === 1 ? { const: values[0] } : { enum: values } }
   }
 
-  /** The values that a schema, or a part of its `allOf`, lists for a property. */
+  /** Returns the values that a schema or its `allOf` lists for a property; undefined if it lists none. */
   private valuesIn(schema: Schema, property: string): unknown[] | undefined {
     const parts = new Set([schema])
     for (const { properties, allOf } of parts) {
@@ -100,7 +106,7 @@ export class Subtypes {
     return undefined
   }
 
-  /** Warns about alternatives that a model cannot select. */
+  /** Warns about subtypes that a model cannot select. */
   warnOf(schema: Schema, findings: Findings): void {
     const property = propertyOf(schema)
     const at = ['discriminator']
@@ -127,7 +133,7 @@ function addTo(sets: Map<Schema, Set<Schema>>, key: Schema, value: Schema): void
   sets.set(key, (sets.get(key) ?? new Set()).add(value))
 }
 
-/** Returns the schemas that can be reached through links. Does not go beyond schemas with their own discriminator. */
+/** Returns all schemas reachable through these links. Stops at schemas with a discriminator. */
 function nearest(links: Map<Schema, Set<Schema>>, schema: Schema): Set<Schema> {
   const found = new Set(links.get(schema))
   for (const each of found)
@@ -135,7 +141,7 @@ function nearest(links: Map<Schema, Set<Schema>>, schema: Schema): Set<Schema> {
   return found
 }
 
-/** True if a branch can be an object and has no branches of its own. */
+/** True if the schema can be an object and has no `oneOf` or `anyOf`. */
 function isOpen({ type = 'object', oneOf, anyOf }: Schema): boolean {
   return [type].flat().includes('object') && oneOf === undefined && anyOf === undefined
 }

@@ -14,37 +14,37 @@ import {
 } from './json-schema.js'
 import { argumentNames, functionNames } from './names.js'
 
-/** The function that a language model gets for one operation, and how its calls are sent. */
+/** The function that a model gets for one operation, and how its calls are sent. */
 export interface FunctionView {
-  /** Valid for all model providers (`^[A-Za-z0-9_-]{1,64}$`), and unique in the definition. */
+  /** Unique in the definition and valid for all model providers (`^[A-Za-z0-9_-]{1,64}$`). */
   name: string
   operationId: string
   description: string
-  /** A self-contained JSON Schema (draft 2020-12): an object with one property for each argument, and `$defs`. */
+  /** A JSON Schema (draft 2020-12) of an object with one property for each argument. It includes all definitions in `$defs`. */
   parameters: Record<string, unknown>
   method: string
   path: string
-  /** How each property of `parameters` is sent, in the same order. */
+  /** How each argument is sent, in the order of `parameters`. */
   arguments: ArgumentView[]
-  /** The original names of properties within arguments, by their name in `parameters`. Only names that differ are listed. */
+  /** The original names of nested properties that have other names in `parameters`. */
   wire_names?: Record<string, string>
 }
 
 export interface ArgumentView {
   argument: string
   in: string
-  /** The parameter's original name; absent for the body. */
+  /** The parameter's original name. Absent for the body. */
   name?: string
   media_type?: string
-  /** As in OpenAPI; absent if it is OpenAPI's default. */
+  /** As in OpenAPI. Absent if it is the default. */
   style?: string
   explode?: boolean
   allow_reserved?: boolean
-  /** The encodings of a form's fields, by original name. Only fields that differ from OpenAPI's default (style `form`, exploded) are listed. */
+  /** The encodings of a form's fields by original name. Fields with OpenAPI's default (style `form`, exploded) are omitted. */
   encoding?: Record<string, FieldEncoding>
 }
 
-/** The definition has faults, so no functions can be made from it. */
+/** The definition has faults, so it has no functions. */
 export class DefinitionRefused extends Error {
   constructor(readonly faults: Fault[]) {
     super('the definition has faults')
@@ -52,14 +52,13 @@ export class DefinitionRefused extends Error {
 }
 
 const BODY_ARGUMENT = 'requestBody'
-/** The size limit for all functions together. Each repeats the schemas it uses, so a few shared schemas could grow to gigabytes. */
+/** The size limit of all functions of a definition. Each function repeats the schemas that it uses, so shared schemas could grow to gigabytes. */
 const MOST_CHARACTERS = 32 * 1024 * 1024
 
 /**
- * Returns the functions for a model, one for each operation, in document order. Each includes every schema it needs. Arguments are named after
- * their parameters, with names made safe by `argumentNames`. If two parameters differ only in location, the second becomes `query_id`, for
- * example. The body becomes `requestBody`. `headerNames` are the tool's custom headers; the parameters that they supply are omitted. Throws
- * `DefinitionRefused` with the faults of `checkDefinition`, or with `functions_too_large`.
+ * Returns the functions for a model, one for each operation, in document order. Arguments have the safe names of their parameters (`argumentNames`). If
+ * parameters in two locations have the same name, the second name gets a prefix, for example `query_id`. The body is the argument `requestBody`.
+ * Parameters that custom headers supply are omitted. Throws `DefinitionRefused` with the faults of `checkDefinition` or with `functions_too_large`.
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
   const inspected = inspection(definition, options)
@@ -74,7 +73,7 @@ export interface ReadFunction extends FunctionView {
   readonly loc: Loc
 }
 
-/** The functions of all operations that could be read; undefined if there are none, or if they are too large. */
+/** Returns the functions of all operations that could be read. Returns undefined if the definition cannot be read or the functions are too large. */
 export function readableFunctions(definition: unknown, options: CheckOptions): ReadFunction[] | undefined {
   const functions = functionsOf(inspection(definition, options))
   if (functions === undefined) return undefined
@@ -99,7 +98,7 @@ function functionsOf({ operations, readings }: Inspection): MadeFunction[] | und
     characters += comparable(parameters).length
     if (characters > MOST_CHARACTERS) return undefined
     functions.push({
-      name: names[i] as string, // there is one name for each operation
+      name: names[i] as string, // each operation has a name
       operationId,
       description: more === '' ? summary : `${summary}\n\n${more}`,
       parameters,
@@ -135,7 +134,7 @@ function argumentView({ argument, in: location, name, mediaType, encoding = {}, 
 
 interface Argument extends ConvertedSchema {
   readonly argument: string
-  /** The parameter's location and original name. The body's location is `body`. */
+  /** The parameter's location, or `body`. */
   readonly in: string
   readonly name: string
   readonly mediaType: string | undefined
@@ -166,12 +165,12 @@ class ArgumentSchemas {
     }
     const names = argumentNames([...labels])
     return inputs.map((each, i) => {
-      const argument = names[i] as string // there is one name for each label
+      const argument = names[i] as string // each label has a name
       return { ...each, argument, schema: titled(each.schema, argument, each.name) }
     })
   }
 
-  /** The arguments as one schema, and the original names of nested properties that were renamed. */
+  /** Combines the arguments into one schema. Also returns the original names of renamed nested properties. */
   parametersOf(inputs: readonly Argument[]): { parameters: Schema; wireNames: Map<string, string> } {
     const uses = new Set<Definition>()
     const wireNames = new Map<string, string>()
@@ -198,7 +197,7 @@ class ArgumentSchemas {
     return { parameters, wireNames }
   }
 
-  /** Converts the schema of a parameter, which is in `schema` or in the only media type of `content`. */
+  /** Converts the schema of a parameter, which is in `schema` or in the media type of `content`. */
   private parameterSchema({ value, description: own }: ParameterInput): ConvertedSchema {
     const description = own ?? value.description
     const [content] = Object.values(isObject(value.content) ? value.content : {})
@@ -216,7 +215,7 @@ class ArgumentSchemas {
     return { ...made, schema: { ...asObject(made.schema), ...(typeof own === 'string' && { description: own }) } }
   }
 
-  /** Converts a schema and adds these members. The examples come from the first holder that has any. */
+  /** Converts a schema and adds these members and examples. The examples come from the first holder that has any. */
   private described(schema: unknown, holders: readonly Schema[], members: Schema = {}): ConvertedSchema {
     const examples = holders.map(each => this.examplesOf(each)).find(each => each.length > 0)
     const made = this.converter.convert(schema, examples)

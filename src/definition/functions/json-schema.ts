@@ -7,31 +7,30 @@ import { safePropertyNames } from './names.js'
 
 export type JsonSchema = Schema | boolean
 
-/** A converted schema, the definitions that it refers to, and the original names of its renamed properties. */
+/** A converted schema, the definitions that it uses, and the original names of renamed properties. */
 export interface ConvertedSchema {
   readonly schema: JsonSchema
   readonly uses: ReadonlySet<Definition>
   readonly renamed: ReadonlyMap<string, string>
 }
 
-/** A referenced schema. It is converted after the schema that refers to it. */
+/** A referenced schema. It is converted after the schema with the reference. */
 export interface Definition {
   readonly name: string
   readonly value: Schema
-  /** True within the `allOf` of a subtype, where only the schema's own fields count, and not its subtypes. */
+  /** True if the schema is used in the `allOf` of a subtype. Its own subtypes are then not included. */
   readonly isPart: boolean
   converted?: ConvertedSchema
 }
 
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
-/** Keywords that describe a value without restricting it. Next to a `$ref`, OpenAPI 3.0 keeps only these. */
+/** Keywords that describe a value but do not restrict it. In OpenAPI 3.0, only these apply next to a `$ref`. */
 const ANNOTATIONS = new Set('title description default example examples deprecated readOnly writeOnly'.split(' '))
 
 /**
- * Converts the schemas of one OpenAPI document to JSON Schema 2020-12. References become `$defs`, `nullable` becomes the type "null", and a
- * `discriminator` becomes alternatives with fixed values. `readOnly` properties are omitted. Property names that some model provider refuses are
- * replaced by safe ones.
+ * Converts the schemas of an OpenAPI document to JSON Schema 2020-12. References become `$defs`, `nullable` becomes the type "null", and a
+ * discriminator becomes alternatives with fixed values. Omits `readOnly` properties. Replaces property names that a model provider does not accept.
  */
 export class SchemaConverter {
   private readonly wholes = new Map<Schema, Definition>()
@@ -39,7 +38,7 @@ export class SchemaConverter {
   private readonly taken = new Map<string, number>()
   private readonly pending: Definition[] = []
   private readonly safeNames: ReadonlyMap<string, string>
-  /** The definitions that the schema being converted uses, and its renamed properties. */
+  /** The definitions and renamed properties of the schema that is being converted. */
   private uses = new Set<Definition>()
   private renamed = new Map<string, string>()
 
@@ -47,7 +46,7 @@ export class SchemaConverter {
     this.safeNames = safePropertyNames(readings.document)
   }
 
-  /** Converts one schema with these examples, and every definition it needs. The result is shared and must not be changed. */
+  /** Converts a schema and all definitions that it needs, and adds these examples. The result is shared, so do not change it. */
   convert(schema: unknown, examples: readonly unknown[] = []): ConvertedSchema {
     const converted = this.convertTree(schema, false, examples)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop())
@@ -129,7 +128,7 @@ export class SchemaConverter {
         if (isObject(value)) result[key] = this.mapValues(value, names => this.namesOf(names))
         break
       case 'allOf': {
-        // The parents of a component contribute only their own fields. So do subtypes if there are several.
+        // Inside a subtype, parents contribute only their own fields. The same applies to several subtypes in one `allOf`.
         const { subtypes, references } = this.readings
         const selected = (list ?? []).filter(each => subtypes.selectorsOf(references.end(each) ?? {}).length > 0)
         const isInside = isPart || subtypes.isChild(schema) || selected.length > 1
@@ -138,7 +137,7 @@ export class SchemaConverter {
       }
       case 'anyOf':
       case 'oneOf':
-        // Omits the branches of a parent, because they contain the subtype that refers to it.
+        // The branches of a parent are omitted inside a subtype, because one of them is the subtype itself.
         if (list && !(isPart && schema.discriminator !== undefined))
           result[key] = list.map(each => this.branch(schema, each))
         break
@@ -155,16 +154,16 @@ export class SchemaConverter {
     }
   }
 
-  /** Converts parts that depend on several keywords: required properties, bounds, and patterns that JSON Schema does not accept. */
+  /** Converts the required properties, the bounds, and patterns that are not valid in JSON Schema. */
   private finish(schema: Schema, result: Schema): void {
     const properties = isObject(schema.properties) ? schema.properties : {}
     const isHidden = (name: string) => isSetByServer(properties[name], this.readings.references)
     const required = this.namesOf(listOf(schema.required).filter(name => !isHidden(name)))
     if (required.length > 0) result.required = required
     else delete result.required
-    // A list without `items` accepts any items.
+    // An array without `items` accepts any items.
     if ([result.type].flat().includes('array') && result.items === undefined) result.items = {}
-    // In OpenAPI 3.0, `exclusiveMinimum` is a flag that changes `minimum`.
+    // In OpenAPI 3.0, `exclusiveMinimum` is a boolean that applies to `minimum`.
     for (const [bound, exclusive] of [
       ['minimum', 'exclusiveMinimum'],
       ['maximum', 'exclusiveMaximum'],
@@ -179,18 +178,18 @@ export class SchemaConverter {
     }
   }
 
-  /** Converts a branch of `oneOf` or `anyOf`, and sets its discriminator value. */
+  /** Converts a branch of `oneOf` or `anyOf`. Sets the value of its discriminator. */
   private branch(schema: Schema, branch: unknown): JsonSchema {
     const { subtypes, references } = this.readings
     const end = schema.discriminator === undefined ? undefined : references.end(branch)
     const isUnion = end && ((end.oneOf ?? end.anyOf) !== undefined || subtypes.alternativesOf(end).length > 0)
     const selector = end && !isUnion ? subtypes.selectorOf(schema, end) : undefined
     if (selector === undefined) return this.convertOne(branch)
-    // This value replaces the one that the branch inherits from its own parent.
+    // This value replaces the discriminator value that the branch has from its own parent.
     return { allOf: [this.convertOne(branch, true), this.selector(selector)] }
   }
 
-  /** Converts one alternative of a parent. An alternative that only the mapping names also gets the parent's fields. */
+  /** Converts one subtype of a parent. If only the mapping names the subtype, the parent's fields are added. */
   private alternative(parent: Schema, schema: Schema): JsonSchema {
     const { subtypes } = this.readings
     if (subtypes.isBelow(schema, parent)) return this.definition(schema, false)
@@ -204,7 +203,7 @@ export class SchemaConverter {
     return this.definition(target, isPart, ref.slice(ref.lastIndexOf('/') + 1))
   }
 
-  /** `named`: the name to use if the schema is not a component. */
+  /** Returns a reference to the definition of a schema. `named` is its name if the schema is not a component. */
   private definition(value: Schema, isPart: boolean, named = ''): Schema {
     const { subtypes } = this.readings
     const isParent = value.discriminator !== undefined || subtypes.selectorsOf(value).length > 0
@@ -224,7 +223,7 @@ export class SchemaConverter {
   private newName(key: string): string {
     const written = key.replace(/[^A-Za-z0-9._-]/g, '_')
     const plain = written === '' || written === '__proto__' ? '_' : written
-    // Continues after the last number used, so that many schemas with the same name do not take quadratic time.
+    // Continues after the last number, so that many schemas with the same name do not take quadratic time.
     let number = (this.taken.get(plain) ?? 0) + 1
     while (number > 1 && this.taken.has(`${plain}_${number}`)) number++
     this.taken.set(plain, number)
@@ -239,7 +238,7 @@ export class SchemaConverter {
     return name ?? wire
   }
 
-  /** The safe names of these properties, without duplicates. */
+  /** Returns the safe names of these properties, without duplicates. */
   private namesOf(names: unknown): string[] {
     return [...new Set(listOf(names))].map(name => this.name(name))
   }
@@ -266,7 +265,7 @@ function listOf(value: unknown): string[] {
   return Array.isArray(value) ? value.filter(each => typeof each === 'string') : []
 }
 
-/** A canonical text of a JSON value, which does not depend on the order of keys. */
+/** Formats a JSON value as text that does not depend on the order of keys. */
 export function comparable(value: unknown): string {
   return JSON.stringify(value, (_, each) => {
     if (!isObject(each)) return each
@@ -286,18 +285,18 @@ function nullable(schema: Schema): Schema {
   return schema
 }
 
-/** Adds the original name as the title if the schema has none, because a name that ends with a hash is unclear. */
+/** Adds the original name as a title if the safe name ends with a hash and the schema has no title. */
 export function titled<Value>(schema: Value, name: string, wire: string): Value {
   return name !== wire && /_[0-9a-f]{8}$/.test(name) && isObject(schema) ? { title: wire, ...schema } : schema
 }
 
-/** A schema in the form of an object, to which members can be added. */
+/** Returns a schema as an object, to which members can be added. */
 export function asObject(schema: JsonSchema): Schema {
   if (typeof schema === 'object') return schema
   return schema ? {} : { not: {} }
 }
 
-/** True if the pattern compiles. The `u` flag is used only where it changes the meaning, since fewer patterns compile with it. The pattern is not run. */
+/** True if the pattern is valid. It is only compiled, never run. The flag `u` is set only if the pattern needs it, because more patterns are valid without it. */
 function isPattern(value: unknown): value is string {
   if (typeof value !== 'string' || value.length > LONGEST_PATTERN_CHARACTERS) return false
   try {

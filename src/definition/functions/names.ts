@@ -5,16 +5,16 @@ import { isObject } from '../check/references.js'
 const NAME_CHARACTERS = 64
 const HASH_CHARACTERS = 8
 const FUNCTION_NAME = /^[A-Za-z0-9_-]{1,64}$/
-/** A name that every provider accepts for an argument. Gemini requires a letter or `_` first, Anthropic at most 64 characters. */
+/** Matches argument names that every model provider accepts. */
 const ARGUMENT_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/
 
-/** An original name, and the text to use if it contains nothing readable. */
+/** An original name. `instead` replaces it if it has no letters or digits. */
 type Wanted = Readonly<Record<'id' | 'instead', string>>
 
 /**
- * Returns a unique name for each operation that every model provider accepts (`^[A-Za-z0-9_-]{1,64}$`). A valid operationId is kept. In others,
- * accents are removed and every other invalid character becomes `_`. If the name was cut, lost letters of another script or would be a
- * duplicate, a hash of the operationId is appended. If nothing readable remains, the method and path precede the hash.
+ * Returns a unique name for each operation that every model provider accepts (`^[A-Za-z0-9_-]{1,64}$`). A valid operationId is kept. Otherwise accents
+ * are removed, and other invalid characters become `_`. A hash of the operationId is appended if the result is cut, incomplete or not unique. A name
+ * without letters and digits is replaced by the method and path.
  */
 export function functionNames(operations: readonly Pick<MethodRecord, 'name' | 'method' | 'path'>[]): string[] {
   const wanted = operations.map(({ name, method, path }) => ({
@@ -24,13 +24,13 @@ export function functionNames(operations: readonly Pick<MethodRecord, 'name' | '
   return namesFor(wanted, FUNCTION_NAME, text => text.replace(/[^A-Za-z0-9_-]/g, '_'))
 }
 
-/** Returns a safe name for each argument or property, by the rules of `functionNames`; for example, `page[size]` becomes `page_size`. `ids` must be unique. */
+/** Returns a safe name for each argument or property, with the rules of `functionNames`. For example, `page[size]` becomes `page_size`. `ids` must be unique. */
 export function argumentNames(ids: readonly string[]): string[] {
   const wanted = ids.map(id => ({ id, instead: 'argument' }))
   return namesFor(wanted, ARGUMENT_NAME, text => tidied(text).replace(/^(?=[^A-Za-z_])/, '_'))
 }
 
-/** The safe names of all schema properties in a document that need one. */
+/** Returns the safe names of all schema properties whose names are not valid. */
 export function safePropertyNames(document: unknown): Map<string, string> {
   const all = new Set<string>()
   const pending = [document]
@@ -62,18 +62,18 @@ function namesFor(wanted: readonly Wanted[], valid: RegExp, spelt: (text: string
   })
 }
 
-/** The readable part of a name. `isWhole` is false if characters were lost that distinguish names. */
+/** Returns the readable part of a name. `isWhole` is false if the removed characters could have distinguished it from another name. */
 function readableName({ id, instead }: Wanted, valid: RegExp, spelt: (text: string) => string) {
   if (valid.test(id)) return { id, name: id, isWhole: true }
   const plain = id.slice(0, NAME_CHARACTERS).normalize('NFKD').replace(/\p{M}/gu, '')
-  // ASCII punctuation only separates words. Without other letters and digits, different names could become equal.
+  // Removed ASCII punctuation only separates words. Other removed characters could distinguish two names.
   const isWhole = id.length <= NAME_CHARACTERS && !/[^\x20-\x7e]/.test(plain)
   if (!/[A-Za-z0-9]/.test(plain)) return { id, name: instead, isWhole: false }
   const name = spelt(plain)
   return { id, name: name.slice(0, NAME_CHARACTERS), isWhole: isWhole && name.length <= NAME_CHARACTERS }
 }
 
-/** Replaces each run of invalid characters by `_`, and removes it at both ends. */
+/** Replaces each run of invalid characters by `_`, and removes `_` at both ends. */
 function tidied(text: string): string {
   return text.replace(/[^A-Za-z0-9-]+/g, '_').replace(/^_|_$/g, '')
 }
