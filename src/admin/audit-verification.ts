@@ -128,7 +128,7 @@ function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: R
   } else if (version_after !== null && version_after < version) {
     note(version_after, 'deleted', `rows are missing after this version, up to version ${version}`)
   } else if ((hash ?? anchor) !== head || (version_after ?? version) > version) {
-    note(version, 'head_mismatch', 'the agent or tool refers to another last row')
+    note(version, 'head_mismatch', 'the agent or tool expects another last row')
   }
 }
 

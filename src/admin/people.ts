@@ -113,6 +113,6 @@ export async function lockUser(
     where lower(email) = lower(${named}::text) or id = ${canonicalUuid(named) ?? null}::uuid
     order by lower(email) = lower(${named}::text) desc limit 1 for no key update`.execute(trx)
   const [row] = rows
-  if (row === undefined) throw new Refusal(`there is no user ${named}: agentctl user create makes one`)
+  if (row === undefined) throw new Refusal(`there is no user ${named}: agentctl user create creates one`)
   return row
 }

@@ -43,12 +43,12 @@ t.test('a variable is read only under the prefix AGENTS_', async t => {
   t.same(await found('AGENTS_KEY'), [])
   for (const name of ['AGENTS_EMPTY', 'AGENTS_NONE'])
     t.same(await found(name), [`variable_missing: ${name} must be set in the environment and not be empty`])
-  t.same(await found('SECRET_KEYS'), ['variable_missing: SECRET_KEYS cannot be used: variables begin with AGENTS_'])
+  t.same(await found('SECRET_KEYS'), ['variable_missing: SECRET_KEYS is not read: the name must begin with AGENTS_'])
 })
 
 t.test('an email of a document is one that agentctl user create takes', async t => {
   for (const email of ['abc', '@', 'a b@example.com', `${'a'.repeat(400)}@example.com`, 'a@b\u001b']) {
-    const found = [{ loc: ['users', 0, 'email'], msg: 'not an email', type: 'email_invalid' }]
+    const found = [{ loc: ['users', 0, 'email'], msg: 'not an email address', type: 'email_invalid' }]
     t.same(await faultsOf({ users: [{ email }] }), found, email)
   }
 })
@@ -77,7 +77,7 @@ t.test('an id that somebody else took meanwhile is refused, nothing is stored, a
   const document = { agents: [{ id: 970, name: 'mine' }], labels: [{ name: 'beside another' }] }
   const taking = sql`insert into persona (id, name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
     values (970, 'another', '', 'auto', true, true)`
-  const message = 'agent 970 was changed meanwhile; nothing was stored. Apply it again'
+  const message = 'agent 970 was changed by others; nothing was stored. Run apply again'
   t.match(await overtaken(document, taking), { message })
   t.same(await query`select from label where name = 'beside another'`, [])
   t.match(await counts(document), { created: 1, changed: 1 })
@@ -90,7 +90,7 @@ t.test('a row that changes while apply waits for it is refused, and nothing is s
   ] as const) {
     const document = { [section]: [{ id, description: 'by apply' }] }
     const change = sql`update ${sql.table(kind)} set name = 'Renamed', version = version + 1 where id = ${id}`
-    const message = /^(agent|tool) \d+ was changed meanwhile; nothing was stored\. Apply it again$/
+    const message = /^(agent|tool) \d+ was changed by others; nothing was stored\. Run apply again$/
     t.match(await overtaken(document, change), { message })
     const rows = await query`select name, description from ${sql.table(kind)} where id = ${id}`
     t.match(rows, [{ name: 'Renamed', description: /^(?!by apply)/ }])
@@ -110,20 +110,28 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
     t.equal((await call(method, path, { token: await token(email), body: { name } })).statusCode, 200)
   await query`delete from audit where resource_kind = 'persona' and resource_id = 6`
   await query`insert into oauth_config (name, owner_id) select 'CRM login', id from user_account where email = ${bob}`
-  const oauth = /has this name: to change that OAuth config, give its id, or its owner and no id/
+  const oauth = /already has this name: choose another, or give the id of that OAuth config/
   const refused: [document: object, loc: (string | number)[], said: RegExp][] = [
-    [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], /^callers can rename agents: give an id/],
+    [
+      { agents: [{ name: 'Release notes' }] },
+      ['agents', 0, 'owner'],
+      /^the name alone is not enough, because callers can rename agents/,
+    ],
     [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], /give an id, or the owner/],
-    [{ tools: [{ name: 'crm' }] }, ['tools', 0, 'owner'], /^callers can rename tools: give an id/],
+    [
+      { tools: [{ name: 'crm' }] },
+      ['tools', 0, 'owner'],
+      /^the name alone is not enough, because callers can rename tools/,
+    ],
     [{ agents: [{ id: 1, tools: ['crm'] }] }, ['agents', 0, 'tools', 0], /tool "crm" not found in this document/],
     [{ oauth_configs: [{ name: 'CRM login', owner: admin }] }, ['oauth_configs', 0, 'name'], oauth],
     [{ oauth_configs: [{ name: 'CRM login' }] }, ['oauth_configs', 0, 'name'], oauth],
     [
       { labels: [{ id: 77, name: 'alpha' }] },
       ['labels', 0, 'name'],
-      /label 1 has this name: to change that label, give its id/,
+      /label 1 already has this name: choose another, or give the id of that label/,
     ],
-    [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1], /another entry refers to the same row/],
+    [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1], /another entry names the same row/],
     [
       { agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] },
       ['agents', 1],

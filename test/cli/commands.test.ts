@@ -61,7 +61,7 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
   for (const [line, reason] of [
     ['nothing', 'unknown command'],
     ['agnet list', 'Did you mean agent?'],
-    ['audit', 'give one of its commands'],
+    ['audit', 'name a command of this group'],
     ['token creat', 'Did you mean create?'],
     ['user list --jsn', 'Did you mean --json?'],
     ['user deactivate', 'EMAIL'],
@@ -73,7 +73,7 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
     ['token create --for a@b --scope all', 'Allowed choices are basic'],
     ['token create --for alice@example.com --agent Full', 'It must be a whole number'],
     ['token create --for alice@example.com --tool Full', 'It must be a whole number'],
-    ['help nothing', 'give one of its commands'],
+    ['help nothing', 'name a command of this group'],
     ['validate x --server https://a', '--server requires --complete'],
     ['validate x --complete --server a', 'the address of --server '],
     ['apply x.yaml --prune', 'check with --plan, then give --yes'],
@@ -102,7 +102,7 @@ t.test('69, 78 and 1: the database, the settings, a refusal', async t => {
   const forged = await agentctlOf({ url, args: ['token', 'create', '--for', 'f\nrow 1  forged'] })
   t.match(forged, {
     status: 1,
-    stderr: 'agentctl: there is no user f\\nrow 1  forged: agentctl user create makes one\n',
+    stderr: 'agentctl: there is no user f\\nrow 1  forged: agentctl user create creates one\n',
   })
   t.match(await agentctl('validate /nonexistent/x'), { status: 1, stderr: /cannot be read \(ENOENT\)/ })
   for (const [option, what] of [
@@ -164,7 +164,7 @@ t.test('a token is made, bound by id, works and is revoked', async t => {
   t.match(await callerOf(made.token), { caller: { email: 'alice@example.com', token: { bound: { persona: [2] } } } })
   await agentctl('user deactivate limited@example.com')
   const refused = await agentctl('token create --for limited@example.com')
-  t.match(refused, { status: 1, stderr: /limited@example.com is inactive: a token would not work/ })
+  t.match(refused, { status: 1, stderr: /limited@example.com is inactive: reactivate the user first/ })
   t.same(await json(`token revoke ${made.id}`), { id: made.id, revoked: true })
   await t.rejects(callerOf(made.token), { code: 'INVALID_TOKEN' })
   const listed = (await agentctl('token list --for alice@example.com')).stdout
@@ -189,7 +189,7 @@ t.test('an agent is made and goes to another owner', async t => {
   t.equal((await call('PATCH', `/persona/${id}`, { token: bob, body })).statusCode, 200, 'it is a whole update')
   t.equal((await call('DELETE', `/persona/${id}`, { token: bob })).statusCode, 204)
   for (const [agent, to, refusal] of [
-    [2, 'nobody@example.com', /there is no user nobody@example.com: agentctl user create makes one/],
+    [2, 'nobody@example.com', /there is no user nobody@example.com: agentctl user create creates one/],
     [2, 'dora@example.com', /dora@example.com is inactive/],
     [id, 'bob@example.com', /agent \d+ is deleted/],
     [999_999, 'bob@example.com', /agentctl: No agent with this id/],

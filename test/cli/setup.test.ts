@@ -30,7 +30,7 @@ t.test('init: an empty database has its schema, an administrator and a token; a 
   const { caller } = await authenticate(database.db, hashToken(stdout.trim()), undefined)
   t.match(caller, { email: 'alice@example.com', permission: 'admin' })
   const again = await run('init bob@example.com')
-  t.match(again, { status: 1, stderr: /there is an administrator already, alice@example.com/ })
+  t.match(again, { status: 1, stderr: /there is already an administrator, alice@example.com/ })
 
   const guide = readFileSync(join(ROOT, 'ops', 'organisation.md'), 'utf8')
   const examples = [...guide.matchAll(/```yaml\n(.*?)```/gs)].map(([, text = '']) => text)

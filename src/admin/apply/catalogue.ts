@@ -129,10 +129,10 @@ export class Catalogue {
   resolve(section: SectionName, given: unknown, loc: Loc): Id | null {
     const [id, ...others] = this.#meant(section, given)
     const reference = `${TABLES[section].noun} ${JSON.stringify(given)}`
-    if (others.length > 0) return this.fault(loc, `${reference} matches several: give the id`, 'ambiguous')
+    if (others.length > 0) return this.fault(loc, `${reference} matches several rows: give the id`, 'ambiguous')
     if (id !== undefined) return id
-    const byName = section === 'tools' && typeof given === 'string' // only tools are referenced by names that callers can change
-    return this.fault(loc, `${reference} not found${byName ? ' in this document: give its id' : ''}`, 'not_found')
+    const place = section === 'tools' && typeof given === 'string' ? ' in this document' : '' // only tools are referenced by names that callers can change
+    return this.fault(loc, `${reference} not found${place}: add it, or give its id`, 'not_found')
   }
 
   /** The ids that a reference may mean. A tool's name matches only tools in the document, because callers can rename stored tools. */
@@ -164,7 +164,7 @@ export class Catalogue {
       const other = namesakes.find(each => each !== row)
       if (name === undefined && row === undefined) this.fault([...loc, named], 'Field required', 'missing')
       if (other !== undefined && !renamable) {
-        const msg = `${noun} ${other.id} has this ${named}: to change that ${noun}, give its id, or its owner and no id`
+        const msg = `${noun} ${other.id} already has this ${named}: choose another, or give the id of that ${noun}`
         this.fault([...loc, named], msg, 'name_taken')
       }
       return { entry, loc, row, id: row?.id ?? id, name: String(name ?? row?.name ?? '') }
@@ -176,7 +176,7 @@ export class Catalogue {
     const known = new Set<unknown>()
     for (const { id, entry, name, loc } of matched) {
       const key = entry.id ?? JSON.stringify([folded(section, name), entry.owner])
-      if (known.has(id) || known.has(key)) this.fault(loc, 'another entry refers to the same row', 'duplicate')
+      if (known.has(id) || known.has(key)) this.fault(loc, 'another entry names the same row: remove one', 'duplicate')
       known.add(id).add(key)
     }
     const unnamed = rows.filter(({ id }) => !known.has(id))
@@ -191,12 +191,12 @@ export class Catalogue {
   #owned(section: SectionName, { owner }: Matched['entry'], loc: Loc, namesakes: readonly Row[]): Row | undefined {
     const { noun, renamable } = TABLES[section]
     if (renamable && (owner ?? null) === null) {
-      const msg = `callers can rename ${noun}s: give an id, or the owner to find it by name`
+      const msg = `the name alone is not enough, because callers can rename ${noun}s: give the id, or also the owner`
       this.fault([...loc, 'owner'], msg, 'missing')
     }
     const id = (owner ?? null) === null ? null : this.#meant('users', owner)[0]
     const [row, ...others] = namesakes.filter(row => row.owner === id)
-    if (others.length > 0) this.fault(loc, 'several have this name: give the id', 'ambiguous')
+    if (others.length > 0) this.fault(loc, 'several rows have this name: give the id', 'ambiguous')
     return row
   }
 
@@ -279,7 +279,7 @@ export async function storeInOrder<T extends ResourceTypes>(
   for (const { outcome, version, decide } of changed.sort((a, b) => Number(a.outcome.id) - Number(b.outcome.id))) {
     const id = Number(outcome.id)
     const { noun } = TABLES[outcome.section]
-    const refusal = () => new Refusal(`${noun} ${id} was changed meanwhile; nothing was stored. Apply it again`)
+    const refusal = () => new Refusal(`${noun} ${id} was changed by others; nothing was stored. Run apply again`)
     if (version === undefined && !(await insertBlank(trx, creation, id, null))) throw refusal()
     const decideNow = (state: T['State']) => {
       if (version !== undefined && state.version !== version) throw refusal()

@@ -124,10 +124,10 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
       .filter(([field, to]) => !isDeepStrictEqual(before[field], to))
       .map(([field, to]) => ({ field, from: before[field], to }))
     if (section === 'users' && fields.length > 0 && isErased({ id: String(id), email: String(before.email) })) {
-      catalogue.fault(loc, 'this account was erased and cannot be changed', 'erased')
+      catalogue.fault(loc, 'this account was erased and cannot be changed: remove this entry', 'erased')
     }
     if (fields.some(({ field, to }) => field === 'email' && !isEmail(String(to)))) {
-      catalogue.fault([...loc, 'email'], 'not an email', 'email_invalid')
+      catalogue.fault([...loc, 'email'], 'not an email address', 'email_invalid')
     }
     const outcome = outcomeOf(section, match, fields)
     if (outcome.action !== 'unchanged') changed.push({ record: { ...record, id }, outcome })

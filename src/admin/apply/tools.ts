@@ -178,7 +178,7 @@ async function givenHeaders(
       const text = name.startsWith(PREFIX) ? env[name] : undefined
       const lack = name.startsWith(PREFIX)
         ? 'must be set in the environment and not be empty'
-        : `cannot be used: variables begin with ${PREFIX}`
+        : `is not read: the name must begin with ${PREFIX}`
       if (!text) catalogue.fault(loc, `${name} ${lack}`, 'variable_missing')
       return text || 'unknown'
     })
@@ -199,7 +199,7 @@ function givenDefinition(
   let value: unknown = definition
   try {
     if (file !== undefined && definition !== undefined)
-      throw new Refusal('definition and definition_file exclude each other')
+      throw new Refusal('give either definition or definition_file, not both')
     if (file !== undefined) value = readSource(resolve(baseDir, file)).value
   } catch (error) {
     if (!(error instanceof Refusal)) throw error

@@ -12,9 +12,9 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .description('Lists changes of agents, tools and access, newest first.')
     .addOption(new Option('--kind <KIND>', 'only this kind').choices(LISTED_KINDS))
     .option('--subject <ID>', 'only changes of this id, or of the person with this email')
-    .option('--since <DATE>', 'at or after this time (RFC 3339; UTC if it has no offset)', dateTime)
-    .option('--until <DATE>', 'before this time', dateTime)
-    .option('--limit <COUNT>', 'the newest COUNT', wholeNumber, 100)
+    .option('--since <DATE>', 'only changes at or after this time (RFC 3339; UTC if it has no offset)', dateTime)
+    .option('--until <DATE>', 'only changes before this time', dateTime)
+    .option('--limit <COUNT>', 'only the newest COUNT changes', wholeNumber, 100)
   line
     .add(audit, 'verify', '', verifyCommand)
     .description(
@@ -26,7 +26,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .add(changes, 'reset', '', resetCommand)
     .description(
       'Resets the feed of changes: each reader must read everything again.\n' +
-        'Needed after a backup replaced its own database; see ops/backup.md.',
+        'Needed after a backup was restored over its own database (ops/backup.md).',
     )
 }
 
@@ -53,7 +53,7 @@ async function listCommand(
     COMMAND: row => row.command,
     FIELDS: row => row.fields,
   })
-  if (rows.length > limit) call.remark(`there are more than ${limit}: see --limit, --since and --until`)
+  if (rows.length > limit) call.remark(`there are more than ${limit} changes: set --limit, --since or --until`)
 }
 
 async function verifyCommand(call: CommandLine): Promise<number> {

@@ -130,7 +130,7 @@ export class CommandLine {
     const schema = await schemaState(opened.database.db, VERSION)
     this.connected = true
     if (schema.kind === 'ahead')
-      throw new NotConfigured(`the schema needs at least version ${schema.oldestProgram} of this program: update it`)
+      throw new NotConfigured(`the schema needs agentctl ${schema.oldestProgram} or later: update agentctl`)
     return { ...opened, schema }
   }
 
@@ -158,7 +158,7 @@ export class CommandLine {
 /** Parses a positive whole number. */
 export function wholeNumber(text: string): number {
   if (!/^[1-9]\d{0,9}$/.test(text) || Number(text) > 2_147_483_647)
-    throw new InvalidArgumentError('It must be a whole number from 1.')
+    throw new InvalidArgumentError('It must be a whole number of at least 1.')
   return Number(text)
 }
 

@@ -39,13 +39,12 @@ async function statusCommand(call: CommandLine): Promise<number> {
   call.answer(status, () => {
     const wrong = new Set(findings.filter(({ problem }) => problem === 'does_not_open').map(({ key }) => key))
     const rows = status.keys.map(({ id, in_ring, current, values }) => {
-      const state = wrong.has(id) ? 'DOES NOT OPEN' : current ? 'encrypts' : 'decrypts'
+      const state = wrong.has(id) ? 'CANNOT DECRYPT' : current ? 'encrypts' : 'decrypts'
       return [id, in_ring ? state : 'MISSING', values]
     })
     call.printTable([['KEY', 'STATE', 'VALUES'], ...rows])
     call.printTable(findings.map(({ place, key, problem }) => [problem, place, `key ${key}`]))
-    if (findings.length > 0)
-      call.print('put the right keys into the ring; a secret whose key is lost must be sent again')
+    if (findings.length > 0) call.print('add the right keys to the key ring; if a key is lost, set its secrets again')
     call.print(`${counted(values, 'value')}, ${counted(findings.length, 'finding')}`)
   })
   return findings.length > 0 ? EXIT.findings : EXIT.ok

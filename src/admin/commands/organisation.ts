@@ -17,7 +17,7 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .description(
       'Changes the database to match an organisation document.\n' +
         'FILE is YAML or JSON; - is standard input. Rows are found by id, or by name and owner. Fields that an entry omits are kept.\n' +
-        `A header value may be ${placeholder('AGENTS_NAME')}; other variables are not read. A header without a value keeps its stored one.\n` +
+        `A header value can be ${placeholder('AGENTS_NAME')}; other variables are not read. A header without a value keeps its stored value.\n` +
         'With --prune, agents are marked as deleted, users are deactivated, and rows in use are kept.',
     )
     .option('--prune', 'destructive: remove rows that the lists of the document omit')

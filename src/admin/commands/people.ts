@@ -10,9 +10,9 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
   const user = program.command('user').description('People and service accounts.')
   line
     .add(user, 'create <EMAIL>', 'bob@example.com --permission manage:actions', createCommand)
-    .description('Creates a user.\nUse apply to change groups, and permissions later.')
+    .description('Creates a user.\nUse apply to set groups, or to change permissions later.')
     .option('--service-account', 'a service account instead of a person')
-    .addOption(new Option('--permission <NAME>', 'each includes the ones before').choices(PERMISSIONS))
+    .addOption(new Option('--permission <NAME>', 'the permission; each includes those before it').choices(PERMISSIONS))
   line.add(user, 'list', '', listCommand).description('Lists the users.')
   line
     .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
@@ -25,13 +25,13 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
         'Not erased: log files, backups, request ids that clients chose, and the content of agents.',
     )
     .option('--yes', 'confirm the erasure, which is permanent')
-    .option('--plan', 'only show the data to erase; exit status 2')
+    .option('--plan', 'only show the data that would be erased; exit status 2')
 }
 
 /** Throws `UsageError` for an email that documents do not accept. */
 export function checkedEmail(text: string): string {
   if (isEmail(text)) return text
-  throw new UsageError(`not an email: ${text}`)
+  throw new UsageError(`not an email address: ${text}`)
 }
 
 async function createCommand(

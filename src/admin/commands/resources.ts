@@ -22,9 +22,9 @@ export function addAgentCommands(program: Command, line: CommandLine): void {
 async function ownerCommand(call: CommandLine, { to }: { to: string }, id: number): Promise<undefined> {
   const { version, changes } = await inTransaction(await call.database(), { rollback: false }, async trx => {
     const owner = await lockUser(trx, to)
-    if (!owner.active) throw new Refusal(`${owner.email} is inactive`)
+    if (!owner.active) throw new Refusal(`${owner.email} is inactive: choose an active user`)
     const decide = (state: PersonaState) => {
-      if (state.deleted) throw new Refusal(`agent ${id} is deleted`)
+      if (state.deleted) throw new Refusal(`agent ${id} is deleted: restore it first`)
       const users = state.users.filter(share => share.id !== owner.id) // the owner has all rights anyway
       return decisionFor(state, { ...contentOf(state), users, owner_id: owner.id })
     }

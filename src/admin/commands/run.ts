@@ -21,9 +21,9 @@ const AFTER = `
 The database is at DATABASE_URL, or the embedded one in DATA_DIR that the
 server made. Exit status: 0 done; 1 refused or failed; 2 --plan found something
 to do; 3 a check found faults; 64 usage; 69 database unavailable; 75 outcome
-unknown: check before you repeat; 78 settings.
+unknown: check before you repeat; 78 invalid settings.
 Cannot be undone: apply --prune, user erase, token revoke.
-agentctl COMMAND --help has an example of each; agentctl --version.`
+agentctl COMMAND --help shows an example; agentctl --version the version.`
 
 /** Runs one command line and returns an exit status of `EXIT`. Never throws. */
 export async function run(args: readonly string[], env: Environment, output: Output): Promise<number> {
@@ -90,7 +90,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
     const isGroup = error.code === 'commander.help'
     return [
       EXIT.usage,
-      isGroup ? 'give one of its commands' : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
+      isGroup ? 'name a command of this group' : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
     ]
   }
   // A usage message is one sentence. It can quote names that contain newlines, so it is escaped.
@@ -109,11 +109,11 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
     case 'read_only':
       return [EXIT.unavailable, 'the database accepts no changes at present, for example during a failover: try again']
     case 'constraint':
-      return [EXIT.error, `this would violate the constraint ${constraint}; nothing was changed`]
+      return [EXIT.error, `this violates the constraint ${constraint}; nothing was changed: correct the values`]
     case 'migrating':
     case 'lock_timeout':
       return [EXIT.error, 'another process has held a lock for too long; nothing was changed, try again']
   }
   const stack = error instanceof Error && env.LOG_LEVEL === 'debug' ? error.stack : undefined
-  return [EXIT.error, stack ?? `${message} (LOG_LEVEL=debug shows where)`]
+  return [EXIT.error, stack ?? `${message} (to see the place in the code, set LOG_LEVEL=debug)`]
 }

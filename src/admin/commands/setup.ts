@@ -18,7 +18,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
     )
   line
     .add(program, 'migrate', '--plan', migrateCommand)
-    .description('Updates the database schema.\nOnly forward; several processes can run it at once.')
+    .description('Updates the database schema.\nIt never downgrades, and several processes can run it at once.')
     .option('--plan', 'only list pending migrations; exit status 2 if there are any')
   line.add(program, 'status', '--json', statusCommand).description('Shows the version and the state of the schema.')
 }
@@ -32,7 +32,7 @@ async function initCommand(call: CommandLine, _: object, given: string): Promise
   const issued = await keepingAdministrator(database.db, async trx => {
     const there = await firstAdministrator(trx)
     if (there !== undefined) {
-      throw new Refusal(`there is an administrator already, ${there}: agentctl token create --for ${there}`)
+      throw new Refusal(`there is already an administrator, ${there}: use agentctl token create --for ${there}`)
     }
     await createUser(trx, { email, kind: 'person', permissions: ['admin'] }, call.actor)
     return await createToken(trx, { email }, call.actor)
