@@ -78,7 +78,7 @@ export class Refused extends Error {
 /** A fault of this program or of the database, with the outcome of the update. */
 export class Failed extends Refused {
   constructor(outcome: Outcome | undefined, cause: unknown) {
-    const message = 'Something went wrong here. The log has the cause under this request id.'
+    const message = 'An internal error occurred. The log has the cause under this request id.'
     super('INTERNAL_ERROR', message, { cause, extra: { outcome } })
   }
 }
@@ -118,8 +118,8 @@ export class ResourceNotFound extends Refused {
 /** The answer would exceed the size limit because of the stored state, not because of the request. */
 export class SnapshotTooLarge extends Refused {
   constructor(bytes: number, bytesMax: number) {
-    const found = `Its tools take ${bytes} bytes, more than the ${bytesMax} of one answer`
-    const advice = 'Set tool_ids to fewer or smaller tools; an update with Prefer: return=minimal needs no such answer.'
+    const found = `The tools of this agent take ${bytes} bytes, and an answer can have ${bytesMax}`
+    const advice = 'Set tool_ids to fewer or smaller tools in an update with Prefer: return=minimal.'
     super('SNAPSHOT_TOO_LARGE', `${found}. ${advice}`)
   }
 }
@@ -127,10 +127,10 @@ export class SnapshotTooLarge extends Refused {
 export const STALE = {
   changed: 'The stored state is not the one that If-Match names. Read the current state and apply the change to it.',
   unknown_tag:
-    'If-Match names no state that this agent or tool ever had; a weak tag (W/) never matches. Read it and send the ETag of the answer.',
+    'If-Match names a state that this agent or tool never had, or a weak tag (W/). Read the record and send the ETag of the answer.',
   matched:
     'If-None-Match names the stored state, so nothing was changed. Leave the header out, or send If-Match instead.',
-  nothing_stored: 'If-Match names a stored state, and before a creation there is none. Leave it out.',
+  nothing_stored: 'If-Match is not possible for a creation, because nothing is stored yet. Leave the header out.',
 }
 
 /** A field that changed since a version, for the answer to a stale precondition. `by` is the actor's email. */
@@ -149,7 +149,7 @@ export class PreconditionFailed extends Refused {
 
 export class IdempotencyKeyInUse extends Refused {
   constructor() {
-    const message = 'A request with this Idempotency-Key is in progress. Send yours again after it is answered.'
+    const message = 'Another request with this Idempotency-Key is in progress. Try again after its answer.'
     super('IDEMPOTENCY_KEY_IN_USE', message, { headers: RETRY_AFTER })
   }
 }
@@ -181,8 +181,8 @@ export class RateLimited extends Refused {
     resetS = RETRY_AFTER_S,
   ) {
     const sentences = {
-      token: `This token has made all ${quota} requests that one minute allows.`,
-      'token-requests': `This token may run ${quota} requests at once, and too many more are waiting. Wait for answers before you send more.`,
+      token: `This token has made its ${quota} requests of this minute.`,
+      'token-requests': `This token has ${quota} requests in progress, and too many others are waiting. Wait for answers before you send more.`,
       'token-waiting': 'One request of a token can wait for changes at a time, and one is already waiting.',
     }
     super('RATE_LIMITED', `${sentences[limit]} Try again in ${resetS} s.`, {

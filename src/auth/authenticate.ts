@@ -141,7 +141,7 @@ function requireAdmitted(
 ): void {
   const { permission: wanted, resource, creates, writes, answersSecrets, lookup } = policy
   if (answersSecrets && !token.scopes?.includes('runtime'))
-    throw new Forbidden('This requires a runtime token: agentctl token create --runtime.')
+    throw new Forbidden('This operation requires a runtime token. Create one with: agentctl token create --runtime.')
   const isManager = wanted === 'manage:actions' && !creates && managedGroupIds.length > 0
   if (wanted !== 'public' && !includesPermission(permission, wanted) && !isManager)
     throw new Forbidden(`This operation requires the permission ${wanted}.`, wanted)
@@ -150,18 +150,18 @@ function requireAdmitted(
   const mayPropose = proposes && token.scopes?.includes('propose')
   if (writes && token.readOnly && !mayPropose && String(dryRun) !== 'true')
     throw new Forbidden(
-      `This token ${token.scopes?.includes('propose') ? 'stores only proposals (propose=true)' : READ_ONLY}.${lookup || creates ? ' A dry run (dry_run=true) is answered.' : ''}`,
+      `This token ${token.scopes?.includes('propose') ? 'stores only proposals (propose=true)' : READ_ONLY}.${lookup || creates ? ' It can try the request with dry_run=true.' : ''}`,
     )
   if (resource === undefined || token.bound === null) return
-  if (creates) throw new Forbidden('This token is bound to some agents and tools, and cannot create others.')
+  if (creates) throw new Forbidden('This token is bound and cannot create records. Use a token without bindings.')
   // A route with an id admits tokens bound to that id. A route without an id admits tokens bound to any resource of its kind.
   const bound = token.bound[resource]
   const id = lookup && idIn(request, lookup.parameter)
   if (lookup === undefined ? bound.length === 0 : id === undefined || !bound.includes(id))
-    throw new Forbidden('This token is bound to other resources.')
+    throw new Forbidden('This token is bound to other agents or tools. Use a token with access to this one.')
 }
 
-const READ_ONLY = 'is read-only: with it nothing is stored'
+const READ_ONLY = 'is read-only and stores nothing'
 
 /** True if a route with this policy admits the caller's token. Ignores the path and the query. */
 export function admits({ lookup: _, ...policy }: RoutePolicy, caller: Caller): boolean {
@@ -222,7 +222,7 @@ export async function authenticate(
   const row = JSON.parse(answer?.found ?? 'null') as CallerRow | null
   if (row === null || !row.valid) throw invalidToken()
   if (row.expired)
-    throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make one with: agentctl token create.')
+    throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Create another with: agentctl token create.')
   return { caller: callerOf(row), prefetched: row.state, useIsStale: row.use_is_stale }
 }
 

@@ -35,11 +35,11 @@ export const ChangePage = Type.Object(
           description: '`gone`: since this change, the caller can no longer see the record.',
         }),
         at,
-        fields: Type.Optional({ ...fields, description: 'Like `actor`, only if the caller may edit the record.' }),
+        fields: Type.Optional({ ...fields, description: 'Like `actor`, present only if the caller may edit it.' }),
         actor: Type.Optional(actor),
       }),
     ),
-    next: text({ description: 'The `after` of the next page.' }),
+    next: text({ description: 'The value of `after` for the next page.' }),
   },
   { $id: 'ChangePage' },
 )
@@ -80,7 +80,7 @@ export function registerReadChanges(app: FastifyInstance, database: Database, se
           'Changes to group memberships and token bindings are not listed. If they hide a record, reading that record answers 404.',
         querystring: Type.Object({
           after: Type.Optional(cursor),
-          limit: queryInteger(1, ROWS_MAX, `The most changes in a page. Default: ${ROWS}.`),
+          limit: queryInteger(1, ROWS_MAX, `Maximum number of changes in a page. Default: ${ROWS}.`),
           kind: queryChoice(KINDS, 'Only changes of this kind.'),
           wait: queryInteger(
             0,

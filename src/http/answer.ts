@@ -54,7 +54,7 @@ export function notRestoredWarning(name: string): string {
 }
 
 export function overwriteWarning({ field, by, ageS }: Overwritten): string {
-  return `field ${field} replaces a change by ${by} ${ageS} seconds ago`
+  return `field ${field} overwrites a change that ${by} made ${ageS} seconds ago`
 }
 
 function shortened(name: string): string {

@@ -111,13 +111,13 @@ function asksWithin({ request }: Exchange): boolean {
 }
 
 const IN_DOUBT =
-  'Whether the update is stored is not known. Repeat it with its If-Match or Idempotency-Key; if it had none, read the resource first.'
+  'It is not known whether the update is stored. Repeat it with its If-Match or Idempotency-Key; if it had neither, read the record first.'
 
 /** Answers a request that is unfinished at the shutdown timeout. The outcome is unknown if its work can have begun. */
 function answerLate({ request, reply }: Exchange): void {
   const mayBeAtWork = request.body !== undefined || request.routeOptions.schema?.body === undefined
   const isUnknown = mayBeAtWork && request.policy?.writes === true
-  const message = `The process ended before the request did. ${isUnknown ? IN_DOUBT : TRY_AGAIN}`
+  const message = `The process ended before it answered the request. ${isUnknown ? IN_DOUBT : TRY_AGAIN}`
   handleError(new Unavailable('draining', message, isUnknown ? 'unknown' : 'not_applied'), request, reply)
 }
 
@@ -162,6 +162,6 @@ const HEADERS = 'The headers of a request'
 const NOT_HTTP = ['BAD_REQUEST', 'This request is not valid HTTP.'] as const
 
 const BROKEN: Readonly<Record<string, readonly [ErrorCode, string]>> = {
-  HPE_HEADER_OVERFLOW: ['HEADERS_TOO_LARGE', 'The request line and the headers together are larger than 16 KiB.'],
-  HPE_CHUNK_EXTENSIONS_OVERFLOW: ['PAYLOAD_TOO_LARGE', 'The chunk extensions are too large.'],
+  HPE_HEADER_OVERFLOW: ['HEADERS_TOO_LARGE', 'The request line and headers exceed 16 KiB. Send fewer headers.'],
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: ['PAYLOAD_TOO_LARGE', 'The chunk extensions are too large. Send a body without them.'],
 }

@@ -48,7 +48,7 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
           'it, this page is the last. An update takes the `etag` of a record as `If-Match`.',
         querystring: Type.Object({
           name: queryText(NAME_LENGTH_MAX, 'Only records with exactly this name.'),
-          limit: queryInteger(1, PAGE_RECORDS_MAX, `The most records in a page. Default: ${PAGE_RECORDS}.`),
+          limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of records in a page. Default: ${PAGE_RECORDS}.`),
           after: queryInteger(0, INT4_MAX, 'Only records with a larger id: the last id of the previous page.'),
           ...(resource === 'persona' && { deleted: queryFlag('Only deleted agents that the caller may restore.') }),
         }),
@@ -180,7 +180,7 @@ export function registerHistory<T extends ResourceTypes>(
           'version whose content is kept.',
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
-          limit: queryInteger(1, PAGE_RECORDS_MAX, `The most entries in a page. Default: ${HISTORY_RECORDS}.`),
+          limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of entries in a page. Default: ${HISTORY_RECORDS}.`),
           before: queryInteger(1, INT4_MAX, 'Only versions before this one: the last version of the previous page.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),

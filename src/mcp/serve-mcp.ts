@@ -44,7 +44,7 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
         // With DNS rebinding, any page can point a host name to this service, so an Origin that equals Host proves nothing.
         onRequest: async ({ headers: { origin } }) => {
           if (origin !== undefined && !origins.includes(origin))
-            throw new Forbidden('Pages of this origin may not call: see CORS_ORIGINS.')
+            throw new Forbidden('Pages of this origin must not call. The operator can add it to CORS_ORIGINS.')
         },
       },
       async (request, reply) => {
@@ -117,7 +117,7 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
       return await operation.call(askFor(app, request), args)
     } catch (error) {
       request.log.error({ err: error }, 'an MCP tool failed')
-      return refusal(`Something went wrong here. The log has the cause under the request id ${request.id}.`)
+      return refusal(`An internal error occurred. The log has the cause under the request id ${request.id}.`)
     }
   })
   return server

@@ -147,7 +147,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
 
 function leftOf(field: keyof PersonaContent, after: PersonaContent, then: PersonaContent): string {
   const isOfLevels = isRelation(field) && sameValue(idsOf(after, field), idsOf(then, field))
-  return isOfLevels ? `${field} (its levels, which agentctl apply sets)` : field
+  return isOfLevels ? `${field} (its levels, which only agentctl apply sets)` : field
 }
 
 function fieldsOf(content: PersonaContent, withOwners: boolean): PersonaUpdateFields {

@@ -106,7 +106,7 @@ export function decideDeletion(state: PersonaState): PersonaDecision {
 /** Throws `ResourceNotFound`, `Forbidden` or `Refused` unless the caller can see the agent and may delete it. */
 export function requireDeletable(state: PersonaState, caller: Caller): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
-  if (!owns(state, caller)) throw new Forbidden('Only the owner or an administrator may delete it.')
+  if (!owns(state, caller)) throw new Forbidden('Only the owner of this agent or an administrator may delete it.')
   if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be deleted.')
 }
 
@@ -158,7 +158,7 @@ const isEditor = (state: PersonaState, caller: Caller) => state.access === 'edit
 function requireEditor(state: PersonaState, caller: Caller, refusal: string): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (isEditor(state, caller)) return
-  throw new Forbidden(`${refusal}: that takes its owner, an editor share or an administrator.`)
+  throw new Forbidden(`${refusal}. Only its owner, its editors and administrators can.`)
 }
 
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
@@ -241,7 +241,7 @@ function nullsThatKeep(state: PersonaState, { fields, masked, strict, preconditi
 }
 
 function nullThatKeeps(field: RequestField): Fault {
-  const msg = 'null leaves what is stored here as it is; to clear it, name the field in update_mask'
+  const msg = 'null keeps the stored value; to clear it, name the field in update_mask'
   return { loc: ['body', field], msg, type: 'null_keeps' }
 }
 

@@ -59,7 +59,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: PersonaOpti
               `field ${name} was kept: only ${name === 'groups' ? 'the owner or ' : ''}an administrator may change it`,
           ),
           ...(decision?.keptByNull ?? []).map(
-            name => `field ${name} was kept: null leaves it as it is, name it in update_mask to clear it`,
+            name => `field ${name} was kept: null keeps its value. To clear it, name it in update_mask`,
           ),
           ...overwritten.map(overwriteWarning),
           ...outside.map(name => `field ${name} is outside the update_mask and was ignored`),

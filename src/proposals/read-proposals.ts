@@ -39,7 +39,7 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
       state: queryChoice(STATES, 'Only proposals in this state.'),
       kind: queryChoice(KINDS, 'Only proposals for agents, or for tools.'),
       id: queryId('Only proposals for the agent or tool with this id.'),
-      limit: queryInteger(1, PAGE_RECORDS_MAX, `The most records in a page. Default: ${PAGE_RECORDS}.`),
+      limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of records in a page. Default: ${PAGE_RECORDS}.`),
       after: queryInteger(0, INT4_MAX, 'Only proposals with a larger id: the last id of the previous page.'),
     }),
     headers: Type.Object({ 'if-none-match': IfNoneMatch }),

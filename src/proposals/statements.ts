@@ -146,18 +146,18 @@ export async function requireRoom(trx: Transaction<Tables>, { kind, record, auth
   const ask = may_decide ? 'decide on some' : 'wait for the decisions'
   const full =
     Number(all) > OF_AUTHOR_MAX
-      ? `You have ${OF_AUTHOR_MAX} open proposals, the most of one author: withdraw one.`
+      ? `You have ${OF_AUTHOR_MAX} open proposals, which is the maximum of one author: withdraw one.`
       : Number(own) > OF_BOTH_MAX
-        ? `You have ${OF_BOTH_MAX} open proposals of this record, the most of one author: withdraw one.`
+        ? `You have ${OF_BOTH_MAX} open proposals for this record, which is the maximum of one author: withdraw one.`
         : mib > MIB_OF_RECORD_MAX
-          ? `The open proposals of this record take ${MIB_OF_RECORD_MAX} MiB, which is the most: ${ask}.`
+          ? `The open proposals of this record take ${MIB_OF_RECORD_MAX} MiB, which is the maximum: ${ask}.`
           : Number(others) > OF_RECORD_MAX && !may_decide
-            ? `This record has ${OF_RECORD_MAX} open proposals, the most for authors who cannot update it: ${ask}.`
+            ? `This record has ${OF_RECORD_MAX} open proposals, which is the maximum for authors who cannot update it: ${ask}.`
             : undefined
   if (full !== undefined) throw new Refused('PROPOSALS_FULL', full)
 }
 
 /** The caller's rights changed after they were read. */
 export function rightsChanged(): Unavailable {
-  return new Unavailable('overloaded', `Your rights were changed meanwhile. ${TRY_AGAIN}`, 'not_applied')
+  return new Unavailable('overloaded', `Your rights were changed during this request. ${TRY_AGAIN}`, 'not_applied')
 }

@@ -76,7 +76,7 @@ async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string
   })
 }
 
-const NOTHING = { loc: ['body'], msg: 'Nothing of this differs from what is stored', type: 'nothing_to_propose' }
+const NOTHING = { loc: ['body'], msg: 'These values are already stored: change a field', type: 'nothing_to_propose' }
 
 function answerOf<T extends ResourceTypes>(row: ProposalRow, decision: T['Decision'] | null): Stored<T> {
   const proposal = { location: `/proposals/${row.id}`, tag: proposalTag(row) }

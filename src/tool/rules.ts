@@ -126,13 +126,13 @@ export function requireManageable(state: ToolState): void {
 
 /** The message must not name resources hidden from the caller. */
 const OUT_OF_SCOPE =
-  'A group manager may update a tool that they own, or one that somebody else attached to an agent shared with a ' +
-  'group they manage and that is on no agent outside their groups.'
+  'A group manager may update a tool only if they own it, or if others attached it to agents of their groups and no ' +
+  'other agent uses it.'
 
 /** Checks the right to read earlier versions: the right to update, or `manage:actions` for a built-in tool. Throws `Forbidden`. */
 export function requireHistory({ managed_as }: ToolState, caller: Caller): void {
   if (managed_as !== null || managesActions(caller)) return
-  throw new Forbidden('You can see this tool but not its earlier versions: that takes the right to update it.')
+  throw new Forbidden('You can see this tool but not its earlier versions. They require the right to update it.')
 }
 
 function requireRules(state: ToolState, update: ToolUpdateContent): void {
@@ -214,16 +214,16 @@ function secretNotes(
   // If the request contains both the definition and the values, the caller knows where the values go.
   const arriving = !fields.definition && headers?.some(isClear)
   return [
-    ...noteOf('now also take the', staying, added),
-    ...noteOf('now also take the', turnsOn ? [AUTHENTICATION] : [], origins),
-    ...noteOf('take the', arriving ? ['new header values'] : [], origins),
+    ...noteOf('now also send the', staying, added),
+    ...noteOf('now also send the', turnsOn ? [AUTHENTICATION] : [], origins),
+    ...noteOf('send the', arriving ? ['new header values'] : [], origins),
   ]
 }
 
 const AUTHENTICATION = "callers' own authentication"
 const BEYOND_GROUPS =
-  'A manager through groups cannot turn passthrough_auth on, or set a new origin while secrets of the tool stay. Send new values, or take ' +
-  'them away, in the same update.'
+  'A group manager cannot turn passthrough_auth on, or set a new origin while the tool keeps secrets. Send new header values, or remove ' +
+  'the headers, in the same update.'
 const ORIGINS_NAMED_MAX = 3
 const ORIGIN_CHARACTERS_MAX = 100
 

@@ -30,7 +30,7 @@ export async function readToolUse(
   // The path of a validation contains no tool, so no hook has checked the token's binding.
   const { bound } = caller.token
   if (bound !== null && (id === undefined || !bound.tool.includes(id)))
-    throw new Forbidden('This token is bound to other resources.')
+    throw new Forbidden('This token is bound to other agents or tools. Use a token with access to this one.')
   if (prefetched === null) throw new ResourceNotFound('tool')
   const state = prefetched as ToolState // the lookup's statement determines the type
   requireManageable(state)

@@ -66,7 +66,7 @@ export async function readPast(
   const name = `${kind === 'persona' ? 'agent' : 'tool'} ${id}`
   const changesOfRow = db.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
   if (version < 1 || version > current)
-    throw new Refused('VERSION_NOT_FOUND', `The newest version of ${name} is ${current}.`)
+    throw new Refused('VERSION_NOT_FOUND', `No such version: the newest version of ${name} is ${current}.`)
   const since = changesOfRow.where('a.version_after', '>', version)
   const changes = await since
     .crossJoinLateral(({ fn }) => fn<{ key: string; value: unknown }>('json_each', ['a.difference']).as('change'))
@@ -83,14 +83,14 @@ export async function readPast(
   if (version < kept_from)
     throw new VersionGone(
       'pruned',
-      `The history of ${name} is kept from version ${kept_from} on (AUDIT_RETENTION_DAYS).`,
+      `The history of ${name} is kept only from version ${kept_from} on (AUDIT_RETENTION_DAYS).`,
     )
   const values: PastValues = Object.fromEntries(changes.map(({ key, from }) => [key, from]))
   if (values.removed !== undefined)
-    throw new VersionGone('deleted', `The ${name} of that time was deleted; another one has its id now.`)
+    throw new VersionGone('deleted', `At that version, ${name} was another record, which was deleted.`)
   // Every resource has a name. An empty one means that the tool had been removed by then and was created again later.
   if (values.deleted === true || values.name === '')
-    throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted; it was restored later.`)
+    throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted. Choose another version.`)
   const pruned = since.where('a.difference', 'is', null).select(({ fn }) => fn.max('a.version_after').as('to'))
   const { to } = await pruned.executeTakeFirstOrThrow()
   if (to === null) return values

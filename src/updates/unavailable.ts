@@ -11,15 +11,15 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
   connection_lost: NOT_REACHED,
   cached_plan: NOT_REACHED,
   read_only: ['database_unreachable', `The database accepts no changes at present. ${TRY_AGAIN}`],
-  out_of_resources: ['database_unreachable', `The database lacks memory or has a faulty disk. ${TRY_AGAIN}`],
-  disk_full: ['database_full', 'The database has no space left for changes. The operator has to make some.'],
+  out_of_resources: ['database_unreachable', `The database is out of memory or has a faulty disk. ${TRY_AGAIN}`],
+  disk_full: ['database_full', 'The database has no space left for changes. The operator must free some.'],
   too_many_connections: ['overloaded', `The database has no free connection. ${TRY_AGAIN}`],
   serialization: ['overloaded', `Another transaction changed the same rows. ${TRY_AGAIN}`],
   lock_timeout: ['overloaded', `Another transaction held a lock for too long. ${TRY_AGAIN}`],
   waited: ['overloaded', `No connection to the database became free in time. ${TRY_AGAIN}`],
   statement_timeout: ['overloaded', `The database took too long. ${TRY_AGAIN}`],
-  no_table: ['schema_behind', 'The database lacks tables. The operator has to restore or migrate it.'],
-  migrating: ['migrating', `Another process migrates the database. ${TRY_AGAIN}`],
+  no_table: ['schema_behind', 'The database lacks tables. The operator must restore or migrate it.'],
+  migrating: ['migrating', `Another process is migrating the database. ${TRY_AGAIN}`],
   closed: ['draining', `This process is shutting down. ${TRY_AGAIN}`],
 }
 
@@ -47,7 +47,7 @@ export async function settle<T extends ResourceTypes>(
 /** Replaces the error of a commit that got no answer. `remedy` says how to find out whether the change is stored, or how to repeat the request. */
 export const unknownOutcome = (stored: string, remedy: string) => (cause: unknown) => {
   if (!(cause instanceof CommitUnknown)) throw cause
-  const message = `The connection to the database was lost. Whether ${stored} is not known. ${remedy}`
+  const message = `The connection to the database was lost. It is not known whether ${stored}. ${remedy}`
   throw new Unavailable('database_unreachable', message, 'unknown', { cause })
 }
 
@@ -63,9 +63,9 @@ function auditRow({ resource_kind: kind, resource_id, version_after, request_id 
 function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { key, precondition } }: Job<T>): string {
   if (key !== null) return SAME_KEY
   if (act === 'creation')
-    return 'Look for it in the list before you repeat it: a second one may be created. Send an Idempotency-Key with the next.'
-  if (act === 'deletion') return 'Repeat it: 404 then says that it was applied.'
+    return 'Look for the record in the list before you repeat it, to avoid a second one. Send an Idempotency-Key with the next creation.'
+  if (act === 'deletion') return 'Repeat it: 404 then means that it was applied.'
   if (precondition.kind !== 'tags')
-    return 'Read the resource before you repeat it: a repetition could overwrite what others changed since.'
-  return 'Repeat it with the same If-Match: 200 says that it is stored, and 412 names what changed since.'
+    return 'Read the record before you repeat it: a repetition could overwrite later changes of others.'
+  return 'Repeat it with the same If-Match: 200 means that it is stored, and 412 names later changes.'
 }

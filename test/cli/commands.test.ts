@@ -80,9 +80,9 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
     ['apply x.yaml --yes', '--yes requires --prune'],
     ['audit list --kind x', 'Allowed choices are'],
     ['apply x.yaml --plann', 'Did you mean --plan?'],
-    [`user create ${'a'.repeat(400)}@example.com`, 'not an email: '],
-    ['user create alice\u001b@example.com', 'not an email: '],
-    ['init nobody', 'not an email: '],
+    [`user create ${'a'.repeat(400)}@example.com`, 'not an email address: '],
+    ['user create alice\u001b@example.com', 'not an email address: '],
+    ['init nobody', 'not an email address: '],
     ['user erase bob@example.com', 'repeat with --yes to erase, or with --plan'],
   ] as const) {
     const { status, stdout, stderr } = await agentctl(line)
@@ -248,7 +248,7 @@ t.test('--prune removes with --yes what its plan names; what comes back is resto
   kept.tools = kept.tools.filter((tool: { id: number }) => tool.id !== 11)
   kept.agents = kept.agents.filter((agent: { id: number }) => agent.id !== 13)
   const pruning = `apply ${file('pruned.json', kept)} --prune`
-  const stdout = /^- agents 13 Alice In Eng\n- tools 11 cur_tool\n {4}its secrets are lost: \S+$/m
+  const stdout = /^- agents 13 Alice In Eng\n- tools 11 cur_tool\n {4}the secrets in its headers are deleted: \S+$/m
   t.match(await agentctl(`${pruning} --plan`), { status: 2, stdout })
   t.match(await agentctl(`${pruning} --yes`), { status: 0, stdout: /2 removed/ })
   t.equal((await agentctl(`apply ${worldFile()}`)).status, 0)

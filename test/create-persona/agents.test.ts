@@ -147,7 +147,7 @@ t.test('a key creates once and deletes once, whatever became of the agent', asyn
   t.equal((await remove(id, gone)).statusCode, 204)
   t.match(await remove(id, gone), { statusCode: 204, headers: { 'idempotent-replayed': 'true' } })
   t.equal((await remove(id)).statusCode, 404)
-  const detail = new RegExp(`stored the id ${id}, which is deleted`)
+  const detail = new RegExp(`created the id ${id}, which is now deleted`)
   t.match((await post(NEW, key)).json(), { error_code: 'VERSION_GONE', detail })
   t.equal((await auditRows(database.db, 'persona', id)).length, 3)
 })

@@ -26,7 +26,7 @@ t.test('200: the definition comes back text for text, with every field but the s
   t.equal((await storedTool(world, id)).definition, text)
   t.match(warningsOf(answer), [
     'field custom_headers was not restored',
-    /^calls of this tool now also take the stored header values.* to https:\/\/a\.example\.com/,
+    /^calls of this tool now also send the stored header values.* to https:\/\/a\.example\.com/,
   ])
   const [entry] = (await get(`/tool/${id}/history`)).json()
   t.match(entry, { version: 5, action: 'restored', actor: { email: 'admin@example.com' } })
@@ -99,7 +99,7 @@ t.test('columns that only the operator changes stay, with a Warning; strict hand
 t.test('403 for those who may not update it, with the reason; 404 for what is gone', async t => {
   const id = await toolOf({ custom_headers: [{ key: 'X-Key', value: 'one' }] })
   const curator = await world.token('curator@example.com')
-  t.match((await restore(id, 1, curator)).json(), { detail: /A group manager may update a tool that they own/ })
+  t.match((await restore(id, 1, curator)).json(), { detail: /A group manager may update a tool only if they own it/ })
   await world.remove(`/admin/tool/custom/${id}`, admin)
   for (const token of [admin, curator]) t.equal((await restore(id, 1, token)).statusCode, 404)
   await apply({ tools: [{ id, name: 'made anew', definition: DEFINITION }] })

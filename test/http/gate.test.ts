@@ -45,7 +45,7 @@ t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others g
   t.match(refused.headers.ratelimit, /^"token";r=0;t=\d+$/)
   t.strictSame(refused.json(), {
     error_code: 'RATE_LIMITED',
-    detail: `This token has made all 3 requests that one minute allows. Try again in ${refused.headers['retry-after']} s.`,
+    detail: `This token has made its 3 requests of this minute. Try again in ${refused.headers['retry-after']} s.`,
     request_id: refused.headers['x-request-id'],
   })
   saysItsLimit(t, refused)

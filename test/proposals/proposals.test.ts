@@ -303,7 +303,7 @@ t.test('the feed of changes has proposals for their author and for those who may
 t.test('at most 5 open proposals of an author on a record, and 20 of those who cannot update it', async t => {
   const id = await open()
   for (let n = 0; n < 5; n++) await propose('persona', id, { name: `n${n}` })
-  const full = { error_code: 'PROPOSALS_FULL', detail: /^You have 5 open proposals of this record/ }
+  const full = { error_code: 'PROPOSALS_FULL', detail: /^You have 5 open proposals for this record/ }
   t.match((await proposed('persona', id, { name: 'more' })).json(), full)
   await world.query`insert into proposal (resource_kind, resource_id, base_version, author_id, message, fields, size_bytes)
     select 'persona', ${id}::integer, 1, ${ADMIN}::uuid, '', '{"name": "x"}', 9 from generate_series(1, 15)`
@@ -350,7 +350,7 @@ t.test('who decides is warned of what an approval would do now', async t => {
     await propose('tool', tool, { passthrough_auth: true }, { token: manager }),
   ]
   const warning = async (id: number, token = admin) => String((await get(`/proposals/${id}`, token)).headers.warning)
-  t.match(await warning(first), /now also take the stored header values to https:\/\/evil.example.net/)
+  t.match(await warning(first), /now also send the stored header values to https:\/\/evil.example.net/)
   t.notMatch(await warning(second), 'evil')
   t.match(await approve(first, admin), { statusCode: 204, headers: { warning: /evil/ } })
   t.match(await warning(second), /callers' own authentication to https:\/\/evil.example.net/)

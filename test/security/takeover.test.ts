@@ -137,7 +137,7 @@ t.test('scope of a group manager', async t => {
   t.test('403 names no agent that stands outside', async t => {
     for (const id of [104, 105, 106]) await attach('other', id, [203])
     const refused = await put('manager', 203, {})
-    t.match(refused, { statusCode: 403, body: /that is on no agent outside their groups\."/ })
+    t.match(refused, { statusCode: 403, body: /to agents of their groups and no other agent uses it\."/ })
     t.notMatch(refused.body.replace(/"request_id":"[^"]*"/, ''), /other@|agent 10/)
   })
 })
@@ -232,15 +232,15 @@ t.test('a secret stays with the origin that it was given for', async t => {
   })
 
   t.test('200 with Warning: it names to the owner and managers of all actions where the secrets go now', async t => {
-    const now = [`calls of this tool now also take the stored header values to ${ELSEWHERE}`]
+    const now = [`calls of this tool now also send the stored header values to ${ELSEWHERE}`]
     t.strictSame(told(await put('manager', 204, { definition: definitionAt(HOME, ELSEWHERE) })), now, 'as owner')
     t.strictSame(told(await put('admin', 204, { definition: definitionAt(HOME) })), [], 'an origin less is no news')
     t.strictSame(told(await put('admin', 204, elsewhere, '?dry_run=true')), now)
     t.strictSame(told(await put('admin', 202, { oauth_config_id: NOBODYS })), [], 'a configuration is no header value')
     const both = { passthrough_auth: true, definition: definitionAt('https://x.example.org') }
     t.strictSame(told(await put('admin', 202, both)), [
-      'calls of this tool now also take the OAuth configuration to https://x.example.org',
-      "calls of this tool now also take the callers' own authentication to https://x.example.org",
+      'calls of this tool now also send the OAuth configuration to https://x.example.org',
+      "calls of this tool now also send the callers' own authentication to https://x.example.org",
     ])
   })
 })
@@ -249,7 +249,7 @@ t.test('a Warning names a server that somebody planted while no secret was store
   const { world, get, put } = await rightsWorld(t)
   const planted = await put('manager', 201, { definition: definitionAt(ELSEWHERE), custom_headers: [] })
   t.equal(planted.statusCode, 200, planted.body)
-  const goes = [`calls of this tool take the new header values to ${ELSEWHERE}`]
+  const goes = [`calls of this tool send the new header values to ${ELSEWHERE}`]
   t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] }, '?dry_run=true')), goes)
   t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] })), goes)
   const shown = (await get('admin', 201)).json()
@@ -263,10 +263,10 @@ t.test('a Warning names a server that somebody planted while no secret was store
     const { stdout, stderr } = await agentctl({ url: world.url, args: ['apply', '-', ...plan], input })
     return stdout + stderr
   }
-  const moved = `calls of this tool now also take the stored header values to ${HOME}`
+  const moved = `calls of this tool now also send the stored header values to ${HOME}`
   for (const plan of [['--plan'], []]) t.match(await applied({ definition: definitionAt(HOME) }, ...plan), moved)
   const anew = { custom_headers: [{ ...SECRET, value: 'anew' }] }
-  t.match(await applied(anew), `calls of this tool take the new header values to ${HOME}`)
+  t.match(await applied(anew), `calls of this tool send the new header values to ${HOME}`)
   t.notMatch(await applied({ description: 'the same place' }), 'calls of this tool')
 })
 

@@ -8,8 +8,8 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { comparable, observedWorld } from './observed.js'
 
 const READ = '/persona/1?update_mask=&dry_run=true'
-const INVALID = 'This token is not valid. Make one with: agentctl token create.'
-const EXPIRED = 'This token has expired. Make one with: agentctl token create.'
+const INVALID = 'This token is not valid. Create one with: agentctl token create.'
+const EXPIRED = 'This token has expired. Create another with: agentctl token create.'
 
 /** The statement that writes a token's last use; nobody waits for it, so it may be an earlier request's. */
 const isUseRecord = (text: string) => /\bupdate "?token"?/.test(text)
@@ -210,7 +210,7 @@ t.test('last_used_at is written at most once a minute, and nobody waits for it',
 t.test(
   'tokens that are read-only, of runtimes or for proposals see what their user sees, and store no change',
   async t => {
-    const readOnly = 'This token is read-only: with it nothing is stored.'
+    const readOnly = 'This token is read-only and stores nothing.'
     let token = ''
     for (const [prefix, scope, reason] of [
       ['pp_', 'propose', 'This token stores only proposals (propose=true).'],
@@ -224,7 +224,7 @@ t.test(
       t.match(await patch('?update_mask=name&dry_run=true'), { statusCode: 200, headers: { 'dry-run': 'true' } })
       const refused = {
         error_code: 'INSUFFICIENT_PERMISSIONS',
-        detail: `${reason} A dry run (dry_run=true) is answered.`,
+        detail: `${reason} It can try the request with dry_run=true.`,
       }
       for (const query of ['', '&dry_run=false', '&dry_run=1', '&dry_run=true&dry_run=true', '&dry_run=TRUE'])
         t.match((await patch(`?update_mask=name${query}`)).json(), refused, query)

@@ -75,8 +75,8 @@ t.test('403: a reader of what was private before does not read its past', async 
   await newPerson(database, 'builder@example.com', 'manage:actions')
   await database.db.insertInto('persona_user').values(share).execute()
   const past = async (email: string, address: string) => call('GET', address, { token: await token(email) })
-  const agentTakes = 'You can see this agent but not its earlier versions: that takes its owner, an editor share or an '
-  const toolTakes = 'You can see this tool but not its earlier versions: that takes the right to update it.'
+  const agentTakes = 'You can see this agent but not its earlier versions. Only its owner, its editors and '
+  const toolTakes = 'You can see this tool but not its earlier versions. They require the right to update it.'
   const readers = { [AGENT]: ['reader', 'builder'], '/tool/10': ['reader', 'editor'] }
   for (const query of [`version=${version}`, 'version=99999']) {
     for (const [address, names] of Object.entries(readers))
@@ -103,7 +103,7 @@ t.test('404 between deletion and return; 410 before that for a tool, which is ma
   await deleteAgent(database, 2)
   const back = await call('POST', '/persona/2/restore', { token: alice, body: { version: was } })
   t.equal(back.statusCode, 200, back.body)
-  const between = { error_code: 'VERSION_NOT_FOUND', detail: /was deleted; it was restored/ }
+  const between = { error_code: 'VERSION_NOT_FOUND', detail: /was deleted\. Choose another version\.$/ }
   t.match((await get(`/persona/2?version=${was + 1}`)).json(), between)
 
   const version = versionOf(await get('/tool/13'))

@@ -3,7 +3,7 @@ import t from 'tap'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { faultsOf, hashOfEverything, storedAgent, warningsOf } from './stored-state.js'
 
-const GOES = 'calls of this tool take the new header values to https://api.example.com'
+const GOES = 'calls of this tool send the new header values to https://api.example.com'
 
 t.test('200 with Warning: the notice of what an update replaced', async t => {
   const { call, token, database } = await worldApp(t)
@@ -20,10 +20,12 @@ t.test('200 with Warning: the notice of what an update replaced', async t => {
 
   await rename(alice)
   await age(42)
-  t.match((await rename(admin)).join(), /^field name replaces a change by alice@example\.com 4[2-9] seconds ago$/)
+  const notice = (ago: string) =>
+    new RegExp(`^field name overwrites a change that alice@example\\.com made ${ago} seconds ago$`)
+  t.match((await rename(admin)).join(), notice('4[2-9]'))
   await rename(alice)
   await age(870)
-  t.match((await rename(admin)).join(), /^field name replaces a change by alice@example\.com 8[789]\d seconds ago$/)
+  t.match((await rename(admin)).join(), notice('8[789]\\d'))
   await age(901)
   t.same(await rename(alice), [], 'within 15 minutes, not beyond')
   t.same(await set(admin, { description: 'another' }), [], 'only for what the request replaces')
@@ -35,8 +37,8 @@ t.test('200 with Warning: the notice of what an update replaced', async t => {
     return warningsOf(await call('PUT', '/admin/tool/custom/10', { token: as, body }))
   }
   await put(await token('gcurator@example.com'), '1')
-  const notice = /^field custom_headers replaces a change by gcurator@example\.com \d+ seconds ago$/
-  t.match(await put(admin, '2'), [GOES, notice])
+  const ofTool = /^field custom_headers overwrites a change that gcurator@example\.com made \d+ seconds ago$/
+  t.match(await put(admin, '2'), [GOES, ofTool])
 })
 
 t.test('200 with Warning, or 422 and 403 under strict handling: fields that are ignored or kept', async t => {
@@ -110,7 +112,7 @@ t.test('200 with Warning, or 422 under strict handling: a null that does not cle
   const told = await patch(nulls, seen)
   t.equal(told.headers.etag, stored.headers.etag)
   const named = ['uploaded_image_id', 'label_ids', 'display_priority'] // what is empty is not
-  const advice = 'was kept: null leaves it as it is, name it in update_mask to clear it'
+  const advice = 'was kept: null keeps its value. To clear it, name it in update_mask'
   t.equal(warningsOf(told).join(), named.map(name => `field ${name} ${advice}`).join())
   t.same(warningsOf(await patch({ uploaded_image_id: null, remove_image: true }, seen, '?dry_run=true')), [])
   const refused = faultsOf(await patch(nulls, { prefer: 'handling=strict' }))

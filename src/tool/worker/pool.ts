@@ -100,8 +100,8 @@ export class BodyWorkers {
         const msg = `Checking it takes more than ${this.#heapMibMax} MiB of memory: give it fewer values`
         throw new InvalidRequest([{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }])
       }
-      const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was broken off'
-      const message = `Checking the definition ${why}. ${TRY_AGAIN} If that fails again, send a smaller one.`
+      const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was interrupted'
+      const message = `Checking the definition ${why}. ${TRY_AGAIN} If that fails again, send a smaller definition.`
       throw new Unavailable('overloaded', message, 'not_applied', { cause: error })
     }
   }
