@@ -110,33 +110,23 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
     t.equal((await call(method, path, { token: await token(email), body: { name } })).statusCode, 200)
   await query`delete from audit where resource_kind = 'persona' and resource_id = 6`
   await query`insert into oauth_config (name, owner_id) select 'CRM login', id from user_account where email = ${bob}`
+  const unowned = /^the name alone is not enough, because callers can rename (agents|tools): give the id/
+  const another = /another entry names the same row: remove one/
   const oauth = /already has this name: choose another, or give the id of that OAuth config/
   const refused: [document: object, loc: (string | number)[], said: RegExp][] = [
-    [
-      { agents: [{ name: 'Release notes' }] },
-      ['agents', 0, 'owner'],
-      /^the name alone is not enough, because callers can rename agents/,
-    ],
-    [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], /give an id, or the owner/],
-    [
-      { tools: [{ name: 'crm' }] },
-      ['tools', 0, 'owner'],
-      /^the name alone is not enough, because callers can rename tools/,
-    ],
+    [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], unowned],
+    [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], unowned],
+    [{ tools: [{ name: 'crm' }] }, ['tools', 0, 'owner'], unowned],
     [{ agents: [{ id: 1, tools: ['crm'] }] }, ['agents', 0, 'tools', 0], /tool "crm" not found in this document/],
     [{ oauth_configs: [{ name: 'CRM login', owner: admin }] }, ['oauth_configs', 0, 'name'], oauth],
     [{ oauth_configs: [{ name: 'CRM login' }] }, ['oauth_configs', 0, 'name'], oauth],
     [
       { labels: [{ id: 77, name: 'alpha' }] },
       ['labels', 0, 'name'],
-      /label 1 already has this name: choose another, or give the id of that label/,
+      /label 1 already has this name: choose another, or give the id of/,
     ],
-    [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1], /another entry names the same row/],
-    [
-      { agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] },
-      ['agents', 1],
-      /another entry refers to the same/,
-    ],
+    [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1], another],
+    [{ agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] }, ['agents', 1], another],
   ]
   for (const [document, loc, msg] of refused)
     t.match(await faultsOf(document), [{ loc, msg }], JSON.stringify(document))
