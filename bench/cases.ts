@@ -36,15 +36,21 @@ function agentUpdates(world: World, query = '', headers = '', body: Body = agent
   }
 }
 
-/** Updates with a definition that the tool had before or, with `isNew`, one that is new each time. The service caches the result of a check. */
+/**
+ * Updates with a definition that the tool had before or, with `isNew`, one that is new each time. The service caches the result of a check. Each
+ * tool has its own function names, because an agent cannot use two functions of one name.
+ */
 function toolUpdates(world: World, isNew = false) {
-  const bodyOf = (title: string) =>
-    JSON.stringify({ name: 'Orders', description: 'Changes orders', definition: definitionOf(10, title) })
-  const bodies = ['Orders, edition A', 'Orders, edition B'].map(bodyOf)
+  const bodyOf = (id: number, edition: string) => {
+    const definition = definitionOf(10, `Orders, edition ${edition}`, '', `tool${id}Operation`)
+    return JSON.stringify({ name: 'Orders', description: 'Changes orders', definition })
+  }
+  const bodies = ['A', 'B'].map(edition => Array.from({ length: TOOLS + 1 }, (_, id) => bodyOf(id, edition)))
   return (connection: number) => () => {
-    const known = bodies[Math.floor(counter / CONNECTIONS_MAX / 13) % 2] ?? ''
-    const body = isNew ? bodyOf(`Orders, edition ${++counter}`) : known
-    return request('PUT', `/admin/tool/custom/${own(connection, TOOLS)}`, world.token, body)
+    const known = bodies[Math.floor(counter / CONNECTIONS_MAX / 13) % 2]
+    const id = own(connection, TOOLS)
+    const body = isNew ? bodyOf(id, String(counter)) : (known?.[id] ?? '')
+    return request('PUT', `/admin/tool/custom/${id}`, world.token, body)
   }
 }
 

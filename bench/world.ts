@@ -117,7 +117,7 @@ export function agentBody(id: number, description: string) {
 }
 
 /** A tool definition with this number of operations, all with parameters and some with a body. `filler` is added to each description. */
-export function definitionOf(operations: number, title = 'Orders', filler = ''): Record<string, unknown> {
+export function definitionOf(operations: number, title = 'Orders', filler = '', name = 'orderOperation') {
   const parameter = (name: string, where: string, schema: object) => {
     return { name, in: where, required: where === 'path', description: `The ${name} of the order`, schema }
   }
@@ -127,7 +127,7 @@ export function definitionOf(operations: number, title = 'Orders', filler = ''):
   }
   const body = { content: { 'application/json': { schema: { type: 'object', required: ['state'], properties } } } }
   const operation = (i: number) => ({
-    operationId: `orderOperation${i}`,
+    operationId: `${name}${i}`,
     summary: `Operation ${i} on an order`,
     description: `Says what it does. ${filler}`,
     parameters: [
