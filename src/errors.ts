@@ -36,17 +36,17 @@ export const ERROR_CODES = {
 
 export type ErrorCode = keyof typeof ERROR_CODES
 
-/** A place in a request: `body`, `path`, `query` or `header`, then property names and array indexes. */
+/** The path of a value in a request: `body`, `path`, `query` or `header`, then property names and array indexes. */
 export type Loc = (string | number)[]
 
-/** One fault in a 422 answer. `type` and `msg` follow pydantic v2. */
+/** A fault of a request, as in a 422 answer. `type` and `msg` are those of pydantic v2 where it has such a fault. */
 export interface Fault {
   loc: Loc
   msg: string
   type: string
 }
 
-/** The content of a request is invalid. `faults` lists all faults of the first check that failed; `extra`: further members of the answer, as JSON texts. */
+/** The request is invalid. `faults` lists all faults of the first check that failed. `extra` has further members of the answer as JSON texts. */
 export class InvalidRequest extends Error {
   constructor(
     readonly faults: Fault[],
@@ -56,10 +56,10 @@ export class InvalidRequest extends Error {
   }
 }
 
-/** A mask in the request matches no stored secret. It may belong to the older state that `If-Match` names. */
+/** A mask in the request matches no stored secret. It can be the mask of an older version that `If-Match` names. */
 export class UnknownRedaction extends InvalidRequest {}
 
-/** Any refusal other than `InvalidRequest`, with an error code. */
+/** A refusal with an error code. An invalid request has `InvalidRequest` instead. */
 export class Refused extends Error {
   readonly extra: Readonly<Record<string, unknown>>
   readonly headers: Readonly<Record<string, string>>
@@ -75,7 +75,7 @@ export class Refused extends Error {
   }
 }
 
-/** A fault of this program or of the database, with the outcome of the update. */
+/** A fault of the program or the database. `outcome` states whether the update was stored. */
 export class Failed extends Refused {
   constructor(outcome: Outcome | undefined, cause: unknown) {
     const message = 'An internal error occurred. The log has the cause under this request id.'
@@ -92,14 +92,14 @@ export class NotAuthenticated extends Refused {
   }
 }
 
-/** The connection closed before the request began. The error appears only in the log. */
+/** The connection closed before the request was handled. Only the log shows this error. */
 export class ClientGone extends Refused {
   constructor() {
     super('BAD_REQUEST', 'The connection was closed before the answer.')
   }
 }
 
-/** The caller must not make this request. `scope` is the permission that would allow it, if any. */
+/** The caller must not make this request. `scope` is the missing permission, if a permission would allow it. */
 export class Forbidden extends Refused {
   constructor(message: string, scope?: string) {
     const headers = { 'www-authenticate': `${REALM}, error="insufficient_scope", scope="${scope}"` }
@@ -107,7 +107,7 @@ export class Forbidden extends Refused {
   }
 }
 
-/** The resource does not exist or is hidden from the caller. Both get the same answer, which does not reveal hidden resources. */
+/** The resource does not exist or is hidden from the caller. Both cases get the same answer. */
 export class ResourceNotFound extends Refused {
   constructor(kind: 'persona' | 'tool' | 'proposal') {
     if (kind === 'persona') super('PERSONA_NOT_FOUND', 'No agent with this id.')
@@ -115,7 +115,7 @@ export class ResourceNotFound extends Refused {
   }
 }
 
-/** The answer would exceed the size limit because of the stored state, not because of the request. */
+/** The answer would exceed the size limit, because of the stored data and not because of the request. */
 export class SnapshotTooLarge extends Refused {
   constructor(bytes: number, bytesMax: number) {
     const found = `The tools of this agent take ${bytes} bytes, and an answer can have ${bytesMax}`
@@ -133,14 +133,14 @@ export const STALE = {
   nothing_stored: 'If-Match is not possible for a creation, because nothing is stored yet. Leave the header out.',
 }
 
-/** A field that changed since a version, for the answer to a stale precondition. `by` is the actor's email. */
+/** A field that was changed after the version in `If-Match`. `by` is the author's email. */
 export interface FieldChange {
   field: string
   by: string
   at: string
 }
 
-/** A precondition failed. `changed`: the fields changed since the state that it names; null if unknown or pruned. */
+/** A precondition failed. `changed` lists the fields changed since the version that the precondition names; null if they are unknown. */
 export class PreconditionFailed extends Refused {
   constructor(reason: keyof typeof STALE, currentTag: string | null, changed: FieldChange[] | null = null) {
     super('PRECONDITION_FAILED', STALE[reason], { extra: { reason, current_etag: currentTag, changed } })
@@ -162,10 +162,10 @@ export class VersionGone extends Refused {
 
 export const QUOTA_WINDOW_S = 60
 
-/** `token-requests` limits concurrent requests, `token-waiting` requests that wait for changes, and `token` requests in a time window. */
+/** The limits of a token: `token-requests` for concurrent requests, `token-waiting` for requests that wait for changes, and `token` for requests per minute. */
 export type Limit = 'token' | 'token-requests' | 'token-waiting'
 
-/** The headers of a limit, as in draft-ietf-httpapi-ratelimit-headers since version 8. `resetS`: seconds until the quota is restored. */
+/** Returns the headers of a limit (draft-ietf-httpapi-ratelimit-headers, version 8). `resetS`: seconds until the quota is restored. */
 export function rateLimitHeaders(limit: Limit, quota: number, remaining: number, resetS: number) {
   const unit = limit === 'token' ? `w=${QUOTA_WINDOW_S}` : 'qu="concurrent-requests"'
   return {
@@ -191,7 +191,7 @@ export class RateLimited extends Refused {
   }
 }
 
-/** Seconds after which a client may retry a 503. `TRY_AGAIN` is the sentence for it. */
+/** The seconds in the `Retry-After` header of a 503. `TRY_AGAIN` is a sentence with the same advice. */
 const RETRY_AFTER_S = 1
 const RETRY_AFTER = { 'retry-after': String(RETRY_AFTER_S) }
 export const TRY_AGAIN = `Try again in ${RETRY_AFTER_S} s.`
@@ -209,15 +209,15 @@ export const UNAVAILABLE_REASONS = [
 ] as const
 export type UnavailableReason = (typeof UNAVAILABLE_REASONS)[number]
 
-/** Whether the service can serve requests. `detail` names the cause and the remedy. */
+/** Whether the service can serve requests. `detail` is one or two sentences with the cause and the remedy. */
 export type Readiness = { status: 'ready' } | { status: 'unavailable'; reason: UnavailableReason; detail: string }
 
-/** The outcome of an update whose commit was not confirmed, or whose answer was not sent. */
+/** The outcome of an update that failed: whether it was applied. */
 export type Outcome = 'applied' | 'not_applied' | 'unknown'
 
-/** The service cannot serve this request now. `outcome` is set if the request is an update. */
+/** The service cannot serve the request at present. For an update, `outcome` states whether it was applied. */
 export class Unavailable extends Refused {
-  /** True if a lookup has shown that no update is stored with the request's `Idempotency-Key`. */
+  /** True if the transaction found no stored update with the request's `Idempotency-Key`. */
   isKeyLookedUp = false
 
   constructor(

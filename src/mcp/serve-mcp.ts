@@ -12,18 +12,18 @@ import { enumeration, freeForm, text } from '../validation/vocabulary.js'
 import { VERSION } from '../version.js'
 import { type Ask, type Body, faultsInWords, OPERATIONS, refusal } from './operations.js'
 
-/** Enough for messages of models. Parsing larger ones would delay other requests; clients can send them over HTTP. */
+/** The limits of messages. Parsing larger messages would delay other requests. Clients can send larger bodies over HTTP. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
-/** These statuses refuse the HTTP request itself. Any other refusal of a message with an id gets 200, because clients would end the session. */
+/** Other refusals of a message with an id get the status 200, because clients would end the session. */
 const STATUSES_KEPT = [401, 403, 429, 500, 503]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store or propose if you can.' }
 
-/** Loaded at the first call, because most processes never need it. Loading takes a quarter of a second and 24 MB. */
+/** Imported at the first call, because most processes never need the package. Importing it takes a quarter of a second and 24 MB. */
 let sdk: Promise<typeof import('@modelcontextprotocol/server')> | undefined
 
-/** `POST /mcp`: the Model Context Protocol, stateless. Each tool sends requests on behalf of its caller to the operations of this application. */
+/** `POST /mcp`: the Model Context Protocol without sessions. Each tool sends requests to the operations of this application on behalf of the caller. */
 export function registerMcp(app: FastifyInstance, origins: readonly string[]): void {
   app.register(async scope => {
     scope.removeAllContentTypeParsers()
@@ -41,18 +41,18 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
         bodyLimit: TOOL_BODY_BYTES_MAX,
         config: { policy: { permission: 'basic', asksWithin: true } },
         schema: { hide: true, operationId: 'mcp' },
-        // With DNS rebinding, any page can point a host name to this service, so an Origin that equals Host proves nothing.
+        // With DNS rebinding, any page can use a host name of this service. An Origin that equals Host is therefore not trusted.
         onRequest: async ({ headers: { origin } }) => {
           if (origin !== undefined && !origins.includes(origin))
             throw new Forbidden('Pages of this origin must not call. The operator can add it to CORS_ORIGINS.')
         },
       },
       async (request, reply) => {
-        const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0)) // from the parser above
+        const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0)) // the parser above returns a buffer
         sdk ??= import('@modelcontextprotocol/server')
         const { Server, createMcpHandler } = await sdk
         const serve = () => serveTools(new Server({ name: 'agents', version: VERSION }, SERVES), request, app)
-        // The package's errors are not logged, because they quote text that the client sent.
+        // The errors of the package are not logged, because they quote text from the client.
         const { fetch } = createMcpHandler(serve, { maxSubscriptions: 0 })
         const response = await fetch(protocolRequest(request), { parsedBody: message })
         reply.code(response.status).type(response.headers.get('content-type') ?? 'application/json')
@@ -62,7 +62,7 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
   })
 }
 
-/** The parts of a message that the protocol's package would refuse without repeating the id. */
+/** The members that this service checks itself, because the package would refuse them without repeating the id. */
 const Message = Type.Object({
   jsonrpc: enumeration(['2.0']),
   method: text(),
@@ -81,7 +81,7 @@ function readMessage(bytes: Buffer): Static<typeof Message> {
   return verdict.value as Static<typeof Message> // the schema was checked
 }
 
-/** The request in the form of the protocol's package. `accept` replaces the client's value, because any client can read the answer. */
+/** Returns the request for the package. `accept` is overwritten, because every client can read the answer. */
 function protocolRequest({ headers }: FastifyRequest): Request {
   const read = Object.entries(headers).filter(([name]) => name.startsWith('mcp-'))
   const taken = { accept: 'application/json, text/event-stream', 'content-type': 'application/json' }
@@ -89,10 +89,10 @@ function protocolRequest({ headers }: FastifyRequest): Request {
   return new Request('http://localhost/mcp', { method: 'POST', headers: { ...own, ...taken } })
 }
 
-/** The id of a refused message; null if there is none or the body is not JSON. Without the id in the answer, a client ends its session. */
+/** Returns the id of a refused message; null if there is none. Without the id in the answer, clients end the session. */
 function idOf(body: unknown): string | number | null {
   try {
-    const { id } = JSON.parse(String(body)) as { id?: unknown } // undefined unless the body is an object; throws for null
+    const { id } = JSON.parse(String(body)) as { id?: unknown } // throws for null; for other values that are not objects, the id is undefined
     return typeof id === 'string' || typeof id === 'number' ? id : null
   } catch {
     return null
@@ -101,7 +101,7 @@ function idOf(body: unknown): string | number | null {
 
 function inProtocol(id: string | number | null, status: number, body: Body): string {
   const { detail } = body
-  const error = Array.isArray(detail) // in a 422
+  const error = Array.isArray(detail) // a 422
     ? { code: -32_602, message: faultsInWords(detail as Fault[]) }
     : { code: -32_000, message: String(detail) }
   return JSON.stringify({ jsonrpc: '2.0', id, error: { ...error, data: { status, ...body } } })
@@ -123,13 +123,13 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
   return server
 }
 
-/** Requests that the application sends to itself. They have no socket, so clients cannot send them. */
+/** The requests that the application sends to itself. They have no socket. */
 const inner = new WeakSet<object>()
 
-/** True if a request is part of another one. Only the outer request is counted. */
+/** True if the request is part of an MCP request. Only the outer request counts against limits. */
 export const isInner = (raw: IncomingMessage): boolean => inner.has(raw)
 
-/** Sends requests of the same caller to the application without a socket. All hooks and checks of their routes run. */
+/** Returns a function that sends requests of the same caller to the application. All hooks and checks of the routes run. */
 function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
   const remoteAddress = clientAddressOf(outer)
   const dispatch: Parameters<typeof inject>[0] = (request, response) => {

@@ -23,7 +23,7 @@ import {
 } from '../validation/vocabulary.js'
 import { RecencyBiasSetting, StarterMessage } from './nested-schemas.js'
 
-/* The fields of an agent, in the order of the interface document, faults and audit rows (DECISIONS sections 3 and 9). */
+/* The fields of an agent, in the order of the interface document, of faults and of audit rows (DECISIONS sections 3 and 9). */
 
 const DESCRIPTION_MAX_LENGTH = 10_000
 const PROMPT_MAX_LENGTH = 256_000
@@ -34,40 +34,40 @@ const shortText = () => text({ maxLength: SHORT_TEXT_MAX_LENGTH })
 const prompt = () => text({ maxLength: PROMPT_MAX_LENGTH })
 const ids = () => list(identifier(), { maxItems: LIST_ITEMS_MAX })
 const optional = Type.Optional
-/** Makes UUIDs canonical, so that all spellings match. Other ids are unchanged. */
+/** Makes UUIDs canonical, so that all spellings match. Returns other ids unchanged. */
 const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
 const nullableShortText = nullableColumn('text', { request: optional(nullable(shortText())), answer: nullable(text()) })
-/** The schema has no `default`, because a client that fills it in would reset stored values. */
+/** No `default` in the schema, because a client that sends the default would overwrite the stored value. */
 const keptWhenAbsent = { description: '`false` for a new agent; an absent field is kept.' }
 
-/** Who can change a field. If another caller changes an `owner` field, the request is refused; a change of an `admin` field is ignored. */
+/** Who can change a field. If other callers change an `owner` field, the request is refused. If they change an `admin` field, the stored value is kept. */
 interface Changeable {
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
-  /** An empty list from an editor who is not the owner changes nothing. The product's web form always sends one. */
+  /** True if an empty list from an editor who is not the owner changes nothing. The product's web form always sends an empty list. */
   readonly keptIfEmpty?: true
-  /** Without an `update_mask`, `null` counts as absent. */
+  /** `kept`: without an `update_mask`, `null` keeps the stored value. */
   readonly nullWithoutMask?: 'kept'
 }
 
-/** A table that links agents to other records. `section` is the list of these records in the organisation document. */
+/** A table of links between agents and other records. `section` is the list of these records in the organisation document. */
 export interface Link {
   readonly table: LinkTable
   readonly column: string
   readonly idType: 'integer' | 'text' | 'uuid'
-  /** The noun for the linked record in messages. */
+  /** The noun for a linked record in messages. */
   readonly noun: string
   readonly section: 'tools' | 'document_sets' | 'labels' | 'user_files' | 'users' | 'groups'
-  /** Set if each link has a permission level. */
+  /** True if each link has a permission level. */
   readonly isShare?: true
-  /** The column with the user who created the link. */
+  /** The column for the user who created the link. */
   readonly attacher?: 'attached_by'
-  /** For shares: the key of a reference in the organisation document. */
+  /** The member with the reference in an entry of the organisation document. Set for shares. */
   readonly key?: string
 }
 
 export type LinkTable = Extract<keyof Tables, `persona_${string}`>
 
-/** Describes the table of links to one kind of record. `column` contains the record's id. */
+/** Describes a table of links. `column` contains the ids of the linked records. */
 function link<const Table extends LinkTable, const Type extends Link['idType'], const More extends Partial<Link>>(
   table: Table,
   column: Exclude<keyof Tables[Table] & string, 'persona_id'>,
@@ -193,7 +193,7 @@ export const FIELDS = {
 
 type Fields = typeof FIELDS
 
-/** A type error here means that `FIELDS` and the table's columns differ in names or types. */
+/** A type error here means that the fields and the table's columns differ. */
 const columns: ColumnFields<Columns, Fields> = FIELDS
 
 export type PersonaColumn = keyof Columns
@@ -210,7 +210,7 @@ export interface Share<Id> {
 
 export type IdOf<R extends Relation> = Fields[R]['link']['idType'] extends 'integer' ? number : string
 
-/** All changeable content of an agent, in the order of the table. */
+/** The changeable content of an agent, in the order of the fields. */
 export type PersonaContent = {
   -readonly [F in Exclude<keyof Fields, 'remove_image'>]: F extends keyof Columns
     ? Columns[F]
@@ -221,7 +221,7 @@ export type PersonaContent = {
       : never
 }
 
-// The cast restores the literal names that `Object.entries` loses.
+// The casts restore the literal names that `Object.entries` loses.
 export const COLUMNS = Object.entries(FIELDS).filter(
   ([name]) => name in columns && 'column' in FIELDS[name as keyof Fields],
 ) as [PersonaColumn, AnyColumnField & Changeable][]
@@ -243,7 +243,7 @@ export function linkOf(relation: Relation): Link {
   return FIELDS[relation].link
 }
 
-/** The values that a new agent is compared with to determine its changes. */
+/** The values that a new agent is compared with to find its changes. */
 export const BLANK_AGENT = Object.fromEntries(
   CONTENT_FIELDS.map(name => {
     const field: object = FIELDS[name]
@@ -251,7 +251,7 @@ export const BLANK_AGENT = Object.fromEntries(
   }),
 ) as unknown as Readonly<PersonaContent>
 
-/** The initial values of a new agent. An update accepts them too, so that clients can send them back. */
+/** The values that the fields of a new agent have by default. */
 export const NEW_AGENT: Readonly<PersonaContent> = {
   ...BLANK_AGENT,
   num_chunks: 10,
@@ -268,13 +268,13 @@ export function idOf(link: Id | { id: Id }): Id {
   return typeof link === 'object' ? link.id : link
 }
 
-/** The ids of one relation, whether its links are plain ids or shares. */
+/** Returns the ids of one relation without permission levels. */
 export function idsOf(content: PersonaContent, relation: Relation): Id[] {
   const links: StoredLink[] = content[relation]
   return links.map(idOf)
 }
 
-/** Compares ids: numbers by value, texts by UTF-8 bytes, as the database does. JavaScript would compare UTF-16 units. */
+/** Compares ids in the database's order: numbers by value, texts by their UTF-8 bytes. */
 export function compareIds(a: string | number, b: string | number): number {
   if (typeof a === 'number' && typeof b === 'number') return a - b
   return Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b)))

@@ -18,7 +18,7 @@ import { type Attached, attachedIds, contentOf, relatedWith } from './rules.js'
 import type { PersonaState } from './state.js'
 import { readReferences } from './statements.js'
 
-/** The changes of audit rows. Ids are shown with current names and emails that the viewer is allowed to know. */
+/** Returns the changes of audit rows. Ids get their current names and emails if the viewer can see these. */
 export async function personaChanges(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -46,7 +46,7 @@ export async function personaChanges(
   }
 }
 
-/** Reads names by field and id, if the viewer can read them elsewhere. A file is shown by its id, only to viewers who see the file. */
+/** Reads the names of the ids in these rows that the viewer can see. The name of a file is its id. */
 async function readNames(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -68,7 +68,7 @@ async function readNames(
   return names
 }
 
-/** The distinct ids of a field in these rows. */
+/** Returns the distinct ids of a field in these rows. */
 function idsIn(rows: readonly ChangedRow[], field: string): Id[] {
   const values = rows.flatMap(({ difference }) => {
     const change = difference?.[field]
@@ -77,7 +77,10 @@ function idsIn(rows: readonly ChangedRow[], field: string): Id[] {
   return [...new Set(values.filter(value => value !== null).map(value => idOf(value as StoredLink)))]
 }
 
-/** Builds an earlier state of an agent. Related records are shown as they are now: those that the agent still has, and those that the viewer could attach. */
+/**
+ * Builds an earlier state of an agent with related records as they are now. Omits records that the agent no longer has, unless the viewer could attach
+ * them. `notes` names the omitted ones.
+ */
 export async function pastPersona(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -100,18 +103,18 @@ export async function pastPersona(
   return { state: { ...state, ...content, owner, related }, notes }
 }
 
-/** Returns the records that the agent has and those of `others` that the viewer can see, and the ids of all these by relation. */
+/** Returns the agent's records and those of `others` that the viewer can attach. `seen` has the ids of all of them by relation. */
 async function visibleRecords(db: Kysely<Tables>, state: PersonaState, others: Attached, viewer: ViewerParameters) {
   const found = await readReferences(db, others, viewer)
   const ids = RELATIONS.map(([relation]) => {
     const records: (Id | { id: Id })[] = found[relation]
     return [relation, new Set([...idsOf(state, relation), ...records.map(idOf)])]
   })
-  const seen = Object.fromEntries(ids) as Record<Relation, Set<Id>> // one list of ids for each relation
+  const seen = Object.fromEntries(ids) as Record<Relation, Set<Id>> // one set of ids for each relation
   return { related: relatedWith(state, found), seen }
 }
 
-/** The names of related records. Files are only counted, because their ids are private. */
+/** Names related records for a warning. Files are only counted, because their ids are private. */
 function namesOf(relation: Relation, ids: readonly Id[]): string[] {
   if (relation !== 'user_file_ids') return ids.map(id => `${linkOf(relation).noun.toLowerCase()} ${id}`)
   return ids.length === 0 ? [] : [ids.length === 1 ? '1 file' : `${ids.length} files`]

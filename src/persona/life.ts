@@ -25,16 +25,19 @@ import {
 } from './rules.js'
 import type { PersonaState } from './state.js'
 
-/* Creations, deletions and restorations: updates with different decisions. */
+/* The creation, deletion and restoration of agents. They differ from updates in how they are decided. */
 
-/** Creates agents. Below `/api`, refuses the name of an agent that the caller owns (for administrators, of any agent), as the published product does. */
+/**
+ * Creates agents. If the caller owns an agent with the same name, refuses a creation below `/api`, as the published product does. For administrators,
+ * this applies to any agent.
+ */
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'creation',
   decide: async (db, state, request, locks) => {
     const decision = await personaResource.decide(db, state, request, locks)
     const { name = '' } = request.fields
-    // This lock lasts until the commit, so that the second of two concurrent creations below `/api` sees the first.
+    // The lock lasts until the commit. The second of two concurrent creations below `/api` then finds the first.
     if (request.isToday) await sql`select pg_advisory_xact_lock(hashtext(${name}))`.execute(db)
     const named = db
       .selectFrom('persona')
@@ -50,7 +53,7 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
   },
 }
 
-/** Deletes agents: marks them as deleted and removes all their links. */
+/** Deletes agents. A deleted agent is only marked, and all its links are removed. */
 export const personaDeletion: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'deletion',
@@ -63,10 +66,10 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   },
 }
 
-/** The most agents that one deletion detaches a tool from. If there are more, the tool is not deleted. */
+/** The maximum number of agents that a deletion detaches a tool from. If there are more, the deletion is refused. */
 const RELEASED_MAX = 100
 
-/** Detaches a tool from the agents that the caller may update or, without a `request`, from deleted agents. Each gets a new version. */
+/** Detaches a tool from the agents that the caller may update or, without a `request`, from deleted agents. Each agent gets a new version. */
 export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   const caller = request?.caller
   const bound = caller?.token.bound?.persona
@@ -80,7 +83,7 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
     .$if(caller !== undefined && !isAdmin(caller), query =>
       query.where(({ cast, val }) => personaAccess(cast(val(caller?.userId), 'uuid')), 'in', ['owner', 'editor']),
     )
-    .orderBy('p.id') // so that locks cannot deadlock
+    .orderBy('p.id') // a fixed order, so that row locks cannot deadlock
     .$if(caller !== undefined, query => query.limit(RELEASED_MAX + 1))
     .execute()
   if (caller !== undefined && agents.length > RELEASED_MAX) return []
@@ -101,7 +104,7 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   return released
 }
 
-/** The agents have no precondition, because the preconditions of the request refer to the tool. */
+/** No precondition for the agents, because the request's preconditions apply to the tool. */
 const [ANY, NONE] = [{ kind: 'any' }, { kind: 'none' }] as const
 
 interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
@@ -110,11 +113,11 @@ interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
 
 interface RestoreTypes extends Omit<PersonaTypes, 'Request'> {
   Request: Restoration
-  /** `left`: descriptions of the fields that are not restored because the caller must not set them. */
+  /** `left` describes the fields that are not restored, because the caller must not set them. */
   Decision: PersonaDecision & { left: ReadonlyMap<string, string> }
 }
 
-/** Restores earlier versions of agents, including deleted ones, as new versions, under the rights and rules of an update. */
+/** Restores earlier versions of agents as new versions, with the rights and rules of an update. Deleted agents can be restored too. */
 export const personaRestoration: VersionedResource<RestoreTypes> = {
   ...personaResource,
   act: 'restoration',
@@ -140,7 +143,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const differing = CONTENT_FIELDS.filter(field => !sameValue(after[field], then[field]))
     const left = new Map(differing.map(field => [field, leftOf(field, after, then)]))
     const changes = changedFields(state, after)
-    // Otherwise a group manager could gain rights on a tool by attaching it themselves.
+    // The author is unknown, because a group manager must not gain rights on a tool by restoring its link.
     return restored({ ...decision, changes, attacher: UNKNOWN_ATTACHER }, request, left)
   },
 }
@@ -158,7 +161,7 @@ function fieldsOf(content: PersonaContent, withOwners: boolean): PersonaUpdateFi
   return Object.fromEntries(fields) as PersonaUpdateFields // stored values have the types of the fields
 }
 
-/** The agent as a restoration brings it back. Fields that only administrators can set are not restored for other callers. */
+/** Returns a deleted agent as it is before its content is restored. Fields that only administrators can set get their initial values for other callers. */
 function brought(state: PersonaState, caller: Caller): PersonaState {
   const reserved = isAdmin(caller) ? [] : REQUEST_FIELDS.filter(([, { changedBy }]) => changedBy === 'admin')
   const blank = Object.fromEntries(reserved.map(([name]) => [name, BLANK_AGENT[name as keyof PersonaContent]]))

@@ -50,7 +50,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return RELATIONS.every(([relation]) => content[relation] === state[relation])
   },
   decide: async (db, state, update, locks) => {
-    requireEditable(state, update.caller, update.proposes) // before anything is locked
+    requireEditable(state, update.caller, update.proposes) // checked before rows are locked
     const applied = appliedTo(state, update)
     if (locks) await lockRemoved(db, state, applied.content)
     const attached = attachedIds(state, applied.content)
@@ -79,12 +79,12 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   takenFrom,
 }
 
-/** Locks the links that a change to this content removes, so that any waiting happens before rights are checked. */
+/** Locks the links that a change to this content removes, so that waiting happens before rights are checked. */
 export async function lockRemoved(db: Kysely<Tables>, state: PersonaState, content: PersonaContent): Promise<void> {
   for (const [relation] of RELATIONS) await lockLinks(db, state.id, linkChanges(relation, state, content))
 }
 
-/** The links of one relation to remove and to add. A share whose level changes is removed and added again. */
+/** Returns the links of one relation to remove and to add. A share with a new level is removed and added again. */
 function linkChanges(relation: Relation, before: PersonaContent, after: PersonaContent): LinkChanges {
   const [had, has]: [StoredLink[], StoredLink[]] = [before[relation], after[relation]]
   const without = (links: StoredLink[], others: StoredLink[]) => {

@@ -27,18 +27,18 @@ import type { PersonaState, Related } from './state.js'
 /** The fields of an update in their stored form. */
 export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpsertRequest[F] | undefined }
 
-/** A request to update an agent. `masked`: the request has an `update_mask`, so `null` is a value (DECISIONS sections 3 and 8). */
+/** A request to update an agent. `masked`: the request has an `update_mask`, so `null` clears a field (DECISIONS sections 3 and 8). */
 export interface PersonaUpdate extends UpdateRequest {
   fields: PersonaUpdateFields
   masked: boolean
-  /** True below `/api`, where the rules of the published product apply. */
+  /** True for requests below `/api`, which follow the rules of the published product. */
   isToday?: boolean
 }
 
-/** The newly attached ids of each relation. They must exist, and the caller must be allowed to attach them. */
+/** The newly attached ids by relation. Each must exist, and the caller must be allowed to attach it. */
 export type Attached = Partial<Record<Relation, Id[]>>
 
-/** The records with newly attached ids. Those that are not listed do not exist for the caller. */
+/** The records for newly attached ids. An id without a record does not exist or is hidden from the caller. */
 export type References = Omit<Related, 'tool_ids'> & {
   tool_ids: (ShownTool & { attachable: boolean })[]
   groups: number[]
@@ -53,16 +53,19 @@ export const NO_REFERENCES: References = {
 export interface PersonaDecision extends Decision {
   after: PersonaState
   attached: Attached
-  /** The user who attached the new tools, if not the caller. */
+  /** The user who attached the new tools. Default: the caller. */
   attacher?: string
   kept: RequestField[]
-  /** Fields that `null` left unchanged although the caller may have meant to clear them. */
+  /** The fields that `null` did not change, although the caller may have meant to clear them. */
   keptByNull: RequestField[]
-  /** For a creation: an existing agent with the same name, owned by the caller or, for administrators, by anyone. */
+  /** For a creation: an existing agent with the same name. The caller owns it or is an administrator. */
   namesake?: number
 }
 
-/** Decides on an update that the caller may make, in the order of DECISIONS section 2. `applied` is from `appliedTo`. Has no side effects. */
+/**
+ * Decides on an update in the order of DECISIONS section 2. The right to edit was checked before. `applied` is from `appliedTo`. Throws `Forbidden` and
+ * `InvalidRequest`.
+ */
 export function decidePersona(
   state: PersonaState,
   update: PersonaUpdate,
@@ -81,7 +84,7 @@ export function decidePersona(
   return { after, changes: changedFields(state.name === '' ? BLANK_AGENT : state, content), attached, kept, keptByNull }
 }
 
-/** The records that an agent already refers to, and those that it newly refers to. */
+/** Returns the records that an agent already refers to and those that it newly refers to. */
 export function relatedWith({ related }: PersonaState, references: References): Related {
   return {
     tool_ids: [...related.tool_ids, ...references.tool_ids],
@@ -91,13 +94,13 @@ export function relatedWith({ related }: PersonaState, references: References): 
   }
 }
 
-/** The decision for content whose references need no check. */
+/** Returns the decision for content that needs no further check. */
 export function decisionFor(state: PersonaState, content: PersonaContent): PersonaDecision {
   const changes = changedFields(state, content)
   return { after: { ...state, ...content }, changes, attached: {}, kept: [], keptByNull: [] }
 }
 
-/** Decides on a deletion, which marks the agent and removes its links. The audit row keeps the links. */
+/** Decides on a deletion, which marks the agent and removes its links. The audit row contains the links. */
 export function decideDeletion(state: PersonaState): PersonaDecision {
   const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, []]))
   return decisionFor(state, { ...contentOf(state), ...relations, deleted: true })
@@ -110,12 +113,12 @@ export function requireDeletable(state: PersonaState, caller: Caller): void {
   if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be deleted.')
 }
 
-/** True if the caller can see the agent. A hidden agent is answered like a missing one. */
+/** True if the caller can see the agent. */
 export function isVisible(state: Pick<PersonaState, 'deleted' | 'access'>, caller: Caller): boolean {
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
 }
 
-/** The users and groups that can no longer see the agent after a change; null if there are none. */
+/** Returns the users and groups that can no longer see the agent after a change; null if there are none. */
 export function takenFrom(before: PersonaState, after: PersonaContent): object | null {
   const left = (relation: 'users' | 'groups') => {
     const kept = after.deleted ? [] : idsOf(after, relation)
@@ -128,7 +131,7 @@ export function takenFrom(before: PersonaState, after: PersonaContent): object |
   return isTaken && !before.deleted ? taken : null
 }
 
-/** Throws `ResourceNotFound`, `Forbidden` or `Refused` unless the caller can see the agent and may edit it or propose. */
+/** Throws `ResourceNotFound` if the caller cannot see the agent, `Forbidden` if they may neither edit it nor propose, and `Refused` if it is built in. */
 export function requireEditable(state: PersonaState, caller: Caller, proposes = false): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (!proposes) requireEditor(state, caller, 'You can see this agent but not edit it')
@@ -136,8 +139,8 @@ export function requireEditable(state: PersonaState, caller: Caller, proposes = 
 }
 
 /**
- * Checks the right to edit, because earlier versions may have been hidden from others. Owners and administrators may also list the versions of a
- * deleted agent, to restore it. Throws `ResourceNotFound` or `Forbidden`.
+ * Requires the right to edit the agent, because its earlier versions may have been hidden from other callers. A deleted agent requires its owner or an
+ * administrator. Throws `ResourceNotFound` and `Forbidden`.
  */
 export function requireVersions(state: PersonaState, caller: Caller): void {
   if (!state.deleted) requireEditor(state, caller, 'You can see this agent but not its earlier versions')
@@ -163,9 +166,12 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
 
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
 
-/** Applies the update to `state` before rights are checked. For a proposal, restricted fields are checked when it is approved. */
+/**
+ * Returns the content after the update, before rights are checked. `kept` lists the fields that the caller must not change. In a proposal, these fields
+ * change, and the approval checks them.
+ */
 export function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
-  const content: PersonaContent = { ...state } // also copies other members, which is faster than selecting
+  const content: PersonaContent = { ...state } // copying all members is faster than selecting some
   const values: Record<string, unknown> = content as object as Record<string, unknown>
   const kept: RequestField[] = []
   if (fields.remove_image === true) content.uploaded_image_id = null
@@ -184,19 +190,19 @@ export function appliedTo(state: PersonaState, { fields, masked, strict, caller,
   return { content, kept }
 }
 
-/** Converts a requested value to its stored form. Relations become sorted ids; `null` becomes an empty relation. */
+/** Converts a requested value to its stored form. Relations become sorted ids, and `null` becomes an empty relation. */
 function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown, state: PersonaState): unknown {
   if (!('link' in FIELDS[name])) return value
   const ids = (value ?? []) as Id[] // the schema has checked the value
   const relation = name as Relation
   if (relation === 'user_file_ids') {
-    // The stored id may be the same UUID in another spelling.
+    // The stored id can be another spelling of the same UUID.
     const stored = new Map(state.user_file_ids.map(id => [canonicalUuid(id) ?? id, id]))
     return sorted(ids.map(id => stored.get(String(id)) ?? id))
   }
   if (!linkOf(relation).isShare) return sorted(ids)
   const before = new Map((state[relation] as Share<Id>[]).map(share => [share.id, share.level]))
-  // A share keeps its level, and a new one becomes `viewer`. The owner needs no share (DECISIONS section 3).
+  // A share keeps its level. A new share gets the level `viewer`. The owner needs no share (DECISIONS section 3).
   const others = ids.filter(id => id !== state.owner_id)
   return sorted(others).map(id => ({ id, level: before.get(id) ?? 'viewer' }))
 }
@@ -218,7 +224,7 @@ function requireRights(
   }
 }
 
-/** Checks only requests that change `is_default_persona` or `is_public`, because clients below `/api` make private agents the default. */
+/** Requires a default agent to be public if one of the two fields changes. Not called below `/api`, where private agents can be the default. */
 function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
   const { is_default_persona: isDefault, is_public: isPublic } = content
   const isChanged = isDefault !== state.is_default_persona || isPublic !== state.is_public
@@ -228,8 +234,8 @@ function requirePublicDefault(state: PersonaState, content: PersonaContent): voi
 }
 
 /**
- * The fields that the caller may have meant to clear with `null`. Reported only with `If-Match` or strict handling, because the published web
- * form always sends `null`.
+ * Returns the fields that the caller may have meant to clear with `null`. Only requests with `If-Match` or strict handling are examined, because the
+ * published web form always sends `null`.
  */
 function nullsThatKeep(state: PersonaState, { fields, masked, strict, precondition }: PersonaUpdate): RequestField[] {
   if (masked || !(strict || precondition.kind !== 'none')) return []
@@ -279,18 +285,18 @@ function referenceFault(relation: Relation, record: unknown): Omit<Fault, 'loc'>
   return { msg: 'This tool belongs to an MCP server that you may not manage', type: 'tool_forbidden' }
 }
 
-/** The tools of an agent, taken from its related records. */
+/** Returns the tools of an agent from its related records. */
 export function shownToolsOf({ tool_ids, related }: Pick<PersonaState, 'tool_ids' | 'related'>): ShownTool[] {
   const ids = new Set(tool_ids)
   return related.tool_ids.filter(({ id }) => ids.has(id))
 }
 
-/** The size in bytes of an agent's tools in an answer. */
+/** Returns the size of an agent's tools in an answer, in bytes. */
 export function bytesOfTools(agent: PersonaState): number {
   return shownToolsOf(agent).reduce((sum, tool) => sum + bytesShown(tool), 0)
 }
 
-/** Refuses tools that exceed the size limit of one answer. */
+/** Throws `InvalidRequest` if the agent's tools exceed the size limit of one answer. */
 function requireRoom(after: PersonaState, bytesMax: number): void {
   const bytes = bytesOfTools(after)
   if (bytes <= bytesMax) return
@@ -298,7 +304,7 @@ function requireRoom(after: PersonaState, bytesMax: number): void {
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
 }
 
-/** The fields that differ, in the order of the table. Relations are compared as sets, including levels. */
+/** Returns the fields that differ, in the order of the table. Shares differ if their levels differ. */
 export function changedFields(before: PersonaContent, after: PersonaContent): Change[] {
   return CONTENT_FIELDS.filter(field => !sameValue(before[field], after[field])).map(field => ({
     field,
@@ -307,12 +313,12 @@ export function changedFields(before: PersonaContent, after: PersonaContent): Ch
   }))
 }
 
-/** The changes that an update of these fields would make, before rights and references are checked. */
+/** Returns the changes that an update of these fields would make. Does not check rights and references. */
 export function differenceOf(state: PersonaState, fields: PersonaUpdateFields, caller: Caller): Change[] {
   return changedFields(state, appliedTo(state, { fields, masked: true, strict: true, caller, proposes: true }).content)
 }
 
-/** Selects the changeable content, in the order of the table. */
+/** Returns the changeable content of a state. */
 export function contentOf(state: PersonaContent): PersonaContent {
   const content: Record<string, unknown> = {}
   for (const field of CONTENT_FIELDS) content[field] = state[field]

@@ -15,7 +15,7 @@ export const PersonaUpsertRequest = Type.Object(PROPERTIES as unknown as Request
 })
 export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
 
-/** Fields of the snapshot that are not plain columns. */
+/** The fields of the snapshot that are not columns. */
 const PARTS = {
   id: identifier(),
   user_file_ids: list(text()),
@@ -28,7 +28,7 @@ const PARTS = {
 }
 export type SnapshotPart = keyof typeof PARTS
 
-/** The order of fields in the interface document. Other fields come after these. */
+/** The fields in the order of the interface document. Further fields come last. */
 const ORDER = (
   'id name description is_public is_visible uploaded_image_id icon_name user_file_ids display_priority is_default_persona ' +
   'builtin_persona starter_messages llm_relevance_filter llm_filter_extraction tools labels owner users groups document_sets ' +
@@ -57,11 +57,11 @@ export const SNAPSHOT_FIELDS = [...new Set([...ORDER, ...Object.keys(answers)])]
 
 export type PersonaSnapshot = Static<typeof PersonaSnapshot>
 export const PersonaSnapshot = Type.Object(
-  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & ColumnAnswers, // composed from these two types above
+  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & ColumnAnswers, // the properties are those of these two types
   { $id: 'PersonaSnapshot' },
 )
 
-/** The fields that only the read of a single agent includes, so that its answer has everything that an update replaces. */
+/** The fields that only a read of one agent returns. With them, it returns every field that an update can change. */
 export const READ_FIELDS = COLUMNS.flatMap(([name, { read, column }]) => {
   return read === undefined ? [] : [[name, read, column] as const]
 })

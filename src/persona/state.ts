@@ -9,14 +9,14 @@ import { columnValue, readsOf, versionedState } from '../updates/statements.js'
 import { COLUMNS, compareIds, idsOf, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
 import { type PersonaSnapshot, READ_FIELDS, SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 
-/* How an agent is read by one statement and shown in answers. */
+/* How one statement reads an agent, and how answers show it. */
 
 interface Person {
   id: string
   email: string
 }
 
-/** The records that an agent refers to, by id, in the form that answers show. */
+/** The records that an agent refers to, in the form that answers show. */
 export interface Related {
   tool_ids: ShownTool[]
   document_set_ids: PersonaSnapshot['document_sets']
@@ -41,7 +41,7 @@ export function personaFields(viewer: Viewer): Record<string, Expression<unknown
   return { ...Object.fromEntries([...columns, ...relations]), access: personaAccess(viewer.user) }
 }
 
-/** SQL: the agent `p` as a `PersonaState`, as the viewer sees it. */
+/** SQL: the agent `p` as a `PersonaState` for the viewer. */
 export function personaState(viewer: Viewer): AliasableExpression<PersonaState> {
   const owner = persona.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 'p.owner_id')
   return versionedState<PersonaState>('p', {
@@ -56,7 +56,7 @@ export function personaState(viewer: Viewer): AliasableExpression<PersonaState> 
   })
 }
 
-/** SQL: the links `l` of agent `p` in one relation, and the column with the linked ids. */
+/** SQL: the links `l` of agent `p` in one relation, and the column with their ids. */
 function storedLinks(relation: Relation) {
   const { table, column } = linkOf(relation)
   const links = persona
@@ -127,7 +127,7 @@ const NAMES = SNAPSHOT_FIELDS.map(([name]) => name)
 const [BEFORE, AFTER] = [NAMES.slice(0, NAMES.indexOf('tools')), NAMES.slice(NAMES.indexOf('tools') + 1)]
 const READ_NAMES = READ_FIELDS.map(([name]) => name)
 
-/** Renders a PersonaSnapshot of the API or, with `isRead`, a PersonaRecord. The stored text of each tool's definition is inserted unchanged. */
+/** Renders a `PersonaSnapshot` or, with `isRead`, a `PersonaRecord`. Inserts the stored text of each definition unchanged. */
 export function renderPersona(
   agent: PersonaContent & Pick<PersonaState, 'id' | 'owner' | 'related'>,
   definitions: Definitions,
@@ -139,7 +139,7 @@ export function renderPersona(
     return records.filter(record => wanted.has(record.id)).sort((a, b) => compareIds(a.id, b.id))
   }
   const people = ofIds(related.users, idsOf(agent, 'users'))
-  // V8 spreads an object much faster if a named property precedes the spread.
+  // V8 spreads an object much faster after a named property.
   const values: Record<Exclude<SnapshotPart, 'tools'>, unknown> & Readonly<Record<string, unknown>> = {
     labels: ofIds(related.label_ids, agent.label_ids),
     document_sets: ofIds(related.document_set_ids, agent.document_set_ids),

@@ -57,7 +57,7 @@ export interface LinkChanges {
   put: readonly StoredLink[]
 }
 
-/** The link table of a relation. All have these columns; only shares have a level. */
+/** The link table of a relation. All link tables have these columns, but only shares have a level. */
 const linkTable = (relation: Relation) => {
   const { table, column } = linkOf(relation)
   return { table: table as 'persona_user', end: column as 'user_id' }
@@ -89,8 +89,8 @@ export async function writeLinks(
 }
 
 /**
- * Reads the existing records with these ids that the viewer may attach; for tools, all that they can see. `locks`: takes the row locks that
- * linking needs, so that any waiting happens before rights are checked.
+ * Reads the records with these ids that the viewer may attach. Also reads tools that they can see but not attach. `locks`: locks the records as linking
+ * does, so that waiting happens before rights are checked.
  */
 export async function readReferences(
   db: Kysely<Tables>,
@@ -113,7 +113,7 @@ export async function readReferences(
 
 async function lockRecords(trx: Kysely<Tables>, relation: Relation, ids: readonly Id[]): Promise<void> {
   const { section, column } = linkOf(relation)
-  const table = (section === 'users' ? 'user_account' : column.replace(/_id$/, '')) as 'user_account' // every such table has an id
+  const table = (section === 'users' ? 'user_account' : column.replace(/_id$/, '')) as 'user_account' // all these tables have an id
   await trx.selectFrom(table).select('id').where('id', 'in', ids.map(String)).orderBy('id').forKeyShare().execute()
 }
 
@@ -148,7 +148,7 @@ const ATTACHABLE: Record<Relation, (ids: Expression<never[]>, viewer: ViewerPara
   groups: ids => arrayOf(queries().selectFrom('user_group as g').select('g.id').where('g.id', '=', anyOf(ids))),
 }
 
-/** SQL: true if the viewer may attach the tool. For a tool of an MCP server, they must manage all tools or own the tool or the server. */
+/** SQL: true if the viewer may attach the tool `t`. A tool of an MCP server requires the right to manage all tools, or ownership of the tool or the server. */
 function isAttachable({ managesAll, user }: Viewer): Expression<SqlBool> {
   const { eb, exists, or, selectFrom } = on<{ t: 'tool' }>()
   const servers = selectFrom('mcp_server as m').whereRef('m.id', '=', 't.mcp_server_id').where('m.owner_id', '=', user)
@@ -160,7 +160,7 @@ const listed = on<{ r: 'persona' }>()
 
 /** Reads a page of the agents that the caller and the token can see. */
 export const readPersonaPage: ReadPage = (db, caller, asked) => {
-  const { deleted = false } = asked // only the owner sees a deleted agent
+  const { deleted = false } = asked // only owners see their deleted agents
   const isSeen = deleted ? listed('r.owner_id', '=', caller.userId) : isSeenBy(caller.userId)
   const rights = isAdmin(caller) ? [] : [isSeen]
   return readPage(
@@ -171,7 +171,7 @@ export const readPersonaPage: ReadPage = (db, caller, asked) => {
   )
 }
 
-/** SQL: true if the user owns the agent `r`, or it is public or shared with them or their group. Each list of shares is read once. */
+/** SQL: true if the user owns the agent `r`, or if the agent is public or shared with the user or their groups. */
 function isSeenBy(user: string): Expression<SqlBool> {
   const { eb, or, ref, selectFrom } = listed
   const shared = selectFrom('persona_user as s').select('s.persona_id').where('s.user_id', '=', user)

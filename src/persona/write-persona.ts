@@ -16,7 +16,7 @@ import { PERSONA_READS } from './state.js'
 
 /* The operations that update, create, restore and delete an agent. */
 
-/** The dependencies of the operations that write agents. `isToday`: the operations are below `/api`, with the rules of the published product. */
+/** The dependencies of the operations that write agents. `isToday` is true below `/api`, where the rules of the published product apply. */
 interface PersonaOptions extends OperationOptions {
   isToday?: boolean
 }
@@ -145,9 +145,9 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
   })
 }
 
-/** The requested fields in their stored form. The body has been validated. */
+/** Returns the requested fields in their stored form. */
 function fieldsOf(body: Readonly<Record<string, unknown>>, mask?: string[]): PersonaUpdateFields {
-  const fields = { ...body } // copying is faster, because most bodies contain only these fields
+  const fields = { ...body } // copying is fast, because most bodies contain few other fields
   for (const name in fields) {
     if (!FIELD_NAMES.has(name) || (mask !== undefined && !mask.includes(name))) delete fields[name]
   }
@@ -160,7 +160,7 @@ function fieldsOf(body: Readonly<Record<string, unknown>>, mask?: string[]): Per
 
 const FIELD_NAMES: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => name))
 
-/** Warns if `users` names the owner, who needs no share. */
+/** Warns if `users` contains the owner, who needs no share. */
 function ownerShareWarnings(decision: PersonaDecision | null, { users }: PersonaUpdateFields): string[] {
   const owner = decision?.after.owner_id
   return owner && users?.includes(owner) ? [`users: ${owner} owns the agent, and was left out`] : []

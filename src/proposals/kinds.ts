@@ -16,13 +16,13 @@ import type { Decision, ResourceTypes, VersionedResource } from '../updates/reso
 /** The new values of a proposal as in a request, except that a definition is its hash and header values are masks. */
 export type ProposedFields = Readonly<Record<string, unknown>>
 
-/** The changed fields of a decision, with shares as plain ids. */
+/** Returns the new values of a decision, with shares as ids. */
 export function proposedBy({ changes }: Decision): ProposedFields {
-  const proposed = ({ field, to }: Change) => (isRelation(field) ? (to as StoredLink[]).map(idOf) : to) // the field's type
+  const proposed = ({ field, to }: Change) => (isRelation(field) ? (to as StoredLink[]).map(idOf) : to) // the field determines the type
   return Object.fromEntries(changes.map(change => [change.field, proposed(change)]))
 }
 
-/** The changes of an ended proposal. Old values and long values are no longer stored. */
+/** Returns the changes of an ended proposal. Its old values, long values and definition are no longer stored. */
 export function endedChanges(fields: ProposedFields): Change[] {
   return Object.entries(fields).map(([field, to]) => {
     const none = isRelation(field) ? [] : null
@@ -30,21 +30,21 @@ export function endedChanges(fields: ProposedFields): Change[] {
   })
 }
 
-/** The functions that proposals need for one kind of record. */
+/** How one kind of record is proposed and approved. */
 export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   resource: VersionedResource<T>
-  /** The changes that the fields would make to the current state. */
+  /** Returns the changes that the fields would make to the current state. */
   differenceOf(state: T['State'], fields: ProposedFields, caller: Caller): Change[]
-  /** The part of an update that sets these fields. */
+  /** Returns the part of an update that sets these fields. */
   updateOf(db: Kysely<Tables>, fields: ProposedFields, ring: KeyRing): Promise<Pick<T['Request'], 'fields'>>
-  /** The warnings of an approval. */
+  /** Returns the warnings of an approval. */
   warningsOf(db: Kysely<Tables>, decision: T['Decision'], viewer: ViewerParameters): Promise<string[]>
 }
 
 const persona: ProposalKind<PersonaTypes> = {
   resource: personaResource,
   differenceOf,
-  // With `strict`, a field that the approver must not set is refused, not ignored.
+  // With `strict`, a field that the approver must not set is refused. Otherwise it would be ignored.
   updateOf: async (_, fields) => ({ fields, masked: true, strict: true }),
   warningsOf: attachedNames,
 }
@@ -58,7 +58,7 @@ const tool: ProposalKind<ToolTypes> = {
   },
   // The definition was already checked when it was proposed.
   updateOf: async (db, { definition = null, ...fields }, ring) => {
-    const update = await updateOfStored(db, fields as ToolUpdateFields, definition as string | null) // the types of `ProposedFields`
+    const update = await updateOfStored(db, fields as ToolUpdateFields, definition as string | null) // `proposedBy` wrote values of these types
     return { ...update, ring }
   },
   warningsOf: async (db, { notes, definition, after: { id, name }, beside }, viewer) => {
@@ -67,5 +67,5 @@ const tool: ProposalKind<ToolTypes> = {
   },
 }
 
-/** The types are widened: callers combine only functions of the same kind. */
+/** The functions of one kind are used only together, so the types can be widened. */
 export const PROPOSAL_KINDS = { persona, tool } as unknown as Readonly<Record<ResourceKind, ProposalKind>>

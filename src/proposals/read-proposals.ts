@@ -75,17 +75,17 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
   })
 }
 
-/** The JSON of a `ProposalSummary`. */
+/** Returns a `ProposalSummary` as JSON. */
 export function summaryOf({ may_decide: _, is_seen: __, ...summary }: ProposalRow): string {
   return JSON.stringify(summary)
 }
 
-/** The tag that an approval sends as `If-Match`: `"proposal-17-7"`. It includes the version of the record that the approver saw. */
+/** Returns the tag for the `If-Match` of an approval, for example `"proposal-17-7"`. It includes the version of the record that the approver has seen. */
 export function proposalTag({ id, record }: ProposalRow): string {
   return `"proposal-${id}-${record.version ?? 0}"`
 }
 
-/** Renders a `ProposalRecord` as the caller sees it. Throws `ResourceNotFound`. */
+/** Renders a `ProposalRecord` for the caller. Throws `ResourceNotFound`. */
 async function showProposal(
   options: ToolOptions,
   request: FastifyRequest,
@@ -105,7 +105,7 @@ async function showProposal(
     const [shown = []] = await resource.changesOf(trx, state, [{ difference: Object.fromEntries(others) }], viewer)
     return { row, fields, state, definition: changes.find(isDefinition), shown }
   })
-  // Stored texts of definitions are inserted unchanged.
+  // The stored texts of definitions are inserted unchanged.
   const texts = definition && (await definitionTexts(database, definition))
   const changes = shown.map(change => JSON.stringify(change))
   if (texts) changes.push(`{"field":"definition","from":${texts.from},"to":${texts.to}}`)
@@ -116,7 +116,7 @@ async function showProposal(
   return { row, warnings, text: `${summaryOf(row).slice(0, -1)},"changes":[${changes.join()}],"impact":${impact}}` }
 }
 
-/** The warnings that an approval by the caller would return now; empty if it would be refused. */
+/** Returns the warnings that an approval by the caller would return now. Returns none if the approval would be refused. */
 async function warningsNow(
   options: ToolOptions,
   request: FastifyRequest,
@@ -139,13 +139,13 @@ async function warningsNow(
 const isDefinition = ({ field }: Change) => field === 'definition'
 
 async function definitionTexts({ db }: Database, { from, to }: Change): Promise<{ from: string; to: string }> {
-  const [before, after] = [from, to] as (string | null)[] // changes refer to definitions by hash
+  const [before, after] = [from, to] as (string | null)[] // changes contain the hashes of definitions
   const definitions = await definitionsOf(db, [before ?? null, after ?? null])
   const textOf = (hash: string | null = null) => definitions.of({ definition_hash: hash })
   return { from: textOf(before), to: textOf(after) }
 }
 
-/** Renders as JSON the changes that a definition would make, and the agents that it affects. */
+/** Renders the effect of a proposed definition as JSON: the changes for the model, and the agents that have the tool. */
 async function impactOf(
   { database, workers }: ToolOptions,
   { caller, raw }: Pick<FastifyRequest, 'caller' | 'raw'>,

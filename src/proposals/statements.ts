@@ -8,7 +8,7 @@ import { Refused, ResourceNotFound, TRY_AGAIN, Unavailable } from '../errors.js'
 import type { CheckedDefinition } from '../tool/rules.js'
 import type { ProposedFields } from './kinds.js'
 
-/** A proposal that the caller can see, with the current version of its record if they can see that too. */
+/** A proposal that the caller can see. It has the name and version of its record if the caller can see the record. */
 export interface ProposalRow {
   id: number
   kind: ResourceKind
@@ -17,7 +17,7 @@ export interface ProposalRow {
   author: { id: string; email: string }
   message: string
   fields: string[]
-  /** The proposed fields that others have changed since the proposal's base version. */
+  /** The proposed fields that were changed after the proposal's base version. */
   conflicts: string[] | null
   state: ProposalState
   created_at: string
@@ -26,7 +26,7 @@ export interface ProposalRow {
   reason: string | null
   /** True if the caller can see the record now. */
   is_seen: boolean
-  /** True if the caller may update the record. */
+  /** True if the caller may update the record and therefore decide on the proposal. */
   may_decide: boolean
 }
 
@@ -40,8 +40,8 @@ export interface AskedProposals {
 }
 
 /**
- * Reads the caller's own proposals and those that they may decide, sorted by id. Reads nothing of records that they cannot see now. Ended
- * proposals of others require the id of a record, so that an index finds them.
+ * Reads the caller's own proposals and those that they may decide, sorted by id. Hides the content of records that they cannot see. Ended proposals of
+ * other authors are read only with the `id` of a record, so that an index finds them.
  */
 export async function readProposals(
   db: Kysely<Tables>,
@@ -90,19 +90,19 @@ export async function readProposals(
   return found.rows
 }
 
-/** Reads one proposal if the caller can see it. Throws `ResourceNotFound`. */
+/** Reads one proposal that the caller can see. Throws `ResourceNotFound`. */
 export async function readProposal(db: Kysely<Tables>, caller: Caller, id = 0): Promise<ProposalRow> {
   const [row] = await readProposals(db, caller, {}, id)
   if (row === undefined) throw new ResourceNotFound('proposal')
   return row
 }
 
-/** Reads the new values of a proposal, which the caller must be able to see. */
+/** Reads the new values of a proposal. The caller's right to see it must have been checked. */
 export async function readFields(db: Kysely<Tables>, { id }: ProposalRow): Promise<ProposedFields> {
   return (await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirstOrThrow()).fields
 }
 
-/** Limits of open proposals: of one author, of one author for one record, for one record, and for one record in MiB. */
+/** The maximum of open proposals of an author, of an author for one record, and for one record, and the maximum size for one record in MiB. */
 const [OF_AUTHOR_MAX, OF_BOTH_MAX, OF_RECORD_MAX, MIB_OF_RECORD_MAX] = [100, 5, 20, 64]
 
 interface NewProposal {
@@ -114,7 +114,7 @@ interface NewProposal {
   definition: CheckedDefinition | null
 }
 
-/** Stores a proposal for a record that the transaction has locked, and returns its id. */
+/** Stores a proposal and returns its id. The transaction must have locked the record. Throws `Unavailable` if the caller's rights have changed. */
 export async function insertProposal(trx: Transaction<Tables>, caller: Caller, proposal: NewProposal): Promise<number> {
   const { kind, id, version, message, fields, definition } = proposal
   const [text, { userId: author }] = [JSON.stringify(fields), caller]
@@ -134,7 +134,7 @@ export async function insertProposal(trx: Transaction<Tables>, caller: Caller, p
   return rows[0].id
 }
 
-/** Throws `Refused` if this new proposal exceeds a limit. Callers who may update the record are exempt from the limit on the number of its proposals. */
+/** Throws `Refused` if the new proposal exceeds a limit. The maximum number for one record does not apply to callers who may update the record. */
 export async function requireRoom(trx: Transaction<Tables>, { kind, record, author, may_decide }: ProposalRow) {
   const ofAuthor = sql`author_id = ${author.id}::uuid`
   const ofRecord = sql`(resource_kind = ${kind} and resource_id = ${record.id}::integer)`
@@ -157,7 +157,7 @@ export async function requireRoom(trx: Transaction<Tables>, { kind, record, auth
   if (full !== undefined) throw new Refused('PROPOSALS_FULL', full)
 }
 
-/** The caller's rights changed after they were read. */
+/** The error if the caller's rights have changed since they were read. */
 export function rightsChanged(): Unavailable {
   return new Unavailable('overloaded', `Your rights were changed during this request. ${TRY_AGAIN}`, 'not_applied')
 }

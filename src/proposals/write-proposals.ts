@@ -27,11 +27,11 @@ import { proposalTag, summaryOf } from './read-proposals.js'
 import { RejectRequest } from './schema.js'
 import { insertProposal, type ProposalRow, readFields, readProposal, requireRoom, rightsChanged } from './statements.js'
 
-/* Approving, rejecting and withdrawing first lock the agent or tool, so that only one of two concurrent decisions takes effect. */
+/* Every decision on a proposal first locks the agent or tool, so only one of two concurrent decisions takes effect. */
 
 /**
- * Stores an update as a proposal. The update is decided as usual, except that the author needs no right to edit. Throws the errors of an update,
- * and `Refused` if there are too many proposals.
+ * Stores an update as a proposal. The update is decided as usual, but the author needs no right to edit. Throws the errors of an update, and `Refused`
+ * if there are too many proposals.
  */
 export const propose: Propose = async (job, message) => {
   const { database, request } = job
@@ -65,7 +65,7 @@ async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string
     if (!resource.isVisible(now.state, caller)) throw new ResourceNotFound(kind)
     const decision = await decide(trx, { resource, request: now.request }, now.state)
     if (decision.changes.length === 0) throw new InvalidRequest([NOTHING])
-    const { definition = null } = decision as { definition?: CheckedDefinition | null } // set for tools
+    const { definition = null } = decision as { definition?: CheckedDefinition | null } // only tools have a definition
     const { version } = now.state
     const content = { message, fields: proposedBy(decision), definition }
     const proposal = await insertProposal(trx, caller, { kind, id, version, ...content })
@@ -165,18 +165,18 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
   }
 }
 
-const NONE = 'none' as const // no further approval is needed
+const NONE = 'none' as const // an approval needs no further approval
 const ANY = { kind: 'any' } as const
 const IF_MATCH_REQUIRED = 'An approval must have If-Match with the ETag of GET /proposals/{id}.'
 
 interface Approval {
-  /** The tag of the proposal as the approver saw it. */
+  /** The tag from the approval's `If-Match`. */
   seen: Precondition
   byAnyone: boolean
   ring: ToolOptions['ring']
 }
 
-/** An update with the fields of a proposal, under the approver's rights. The proposal ends in the same transaction. */
+/** Returns an update with the fields of a proposal and the rights of the approver. It ends the proposal in the same transaction. */
 function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approval): VersionedResource<ResourceTypes> {
   const { resource, updateOf } = PROPOSAL_KINDS[kind]
   return {
@@ -228,7 +228,7 @@ function requireDecider({ may_decide }: ProposalRow): void {
 
 const FAULTS_NAMED_MAX = 5
 
-/** The error for a proposal that was valid when it was made and no longer is. */
+/** The error for a proposal that was valid when it was stored but is not valid now. */
 function unusable({ faults }: InvalidRequest): Refused {
   const named = faults.slice(0, FAULTS_NAMED_MAX).map(({ loc: [, ...place], msg }) => `${place.join('.')}: ${msg}`)
   return new Refused('PROPOSAL_UNUSABLE', `You cannot store this now. ${named.join('; ')}`)

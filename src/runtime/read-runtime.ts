@@ -30,7 +30,7 @@ import {
   SECRET_BYTES_MAX,
 } from './statements.js'
 
-/** The agent's fields in the answer. Shares, labels and other records are omitted, and the model has its own member. */
+/** The fields of an agent that a runtime needs. The model is a separate member of the answer. */
 const AGENT_FIELDS = Type.Omit(
   PersonaRecord,
   words('tools labels owner users groups document_sets llm_model_provider_override llm_model_version_override'),
@@ -61,7 +61,7 @@ export const RuntimeAgent = Type.Object(
   { $id: 'RuntimeAgent' },
 )
 export const RuntimeHeaders = Type.Object({ headers }, { $id: 'RuntimeHeaders' })
-/** The two routes for runtimes: an agent with everything needed to run it, and the headers of one tool. */
+/** The two routes for runtimes: an agent with everything that is needed to run it, and the headers of one tool. */
 export function registerReadRuntime(app: FastifyInstance, options: ToolOptions): void {
   const routes = app.withTypeProvider<SchemaTypes>()
   routes.get(
@@ -83,13 +83,13 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
       },
     },
     async (request, reply) => {
-      const state = request.prefetched as RuntimeState | null // the route's lookup sets it
+      const state = request.prefetched as RuntimeState | null // set by the route's `lookup`
       if (state === null || !isVisible(state.agent, request.caller)) throw new ResourceNotFound('persona')
       const { agent, secret_bytes, tools } = state
       if (tools === null) throw new SnapshotTooLarge(secret_bytes, SECRET_BYTES_MAX)
       const { llm_model_provider_override: provider, llm_model_version_override: version } = agent
       const shown = members({ ...agent, model: { provider, version } }, AGENT_MEMBERS)
-      // Each header value has its own mask, which rotating keys does not change.
+      // The entity tag uses the mask of each header value, because rotating keys does not change the mask.
       const masked = tools.map(({ sealed, is_recorded: _, ...tool }) => [tool, sealed.map(({ mask }) => mask)])
       const tag = contentTag(VERSION, shown, JSON.stringify(masked))
       const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
@@ -122,7 +122,7 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
       },
     },
     async (request, reply) => {
-      const tool = request.prefetched as RuntimeTool | null // the route's lookup sets it
+      const tool = request.prefetched as RuntimeTool | null // set by the route's `lookup`
       if (tool === null) throw new ResourceNotFound('tool')
       const answer = { headers: headersOf(options.ring, tool) }
       await recordReads(options.database, actorOf(request), [tool])
@@ -142,7 +142,7 @@ async function callableTools(options: ToolOptions, request: FastifyRequest, tool
   let bytesMade = 0
   for (const tool of tools) {
     const shown = Object.fromEntries([...TOOL_FIELDS, 'version' as const].map(name => [name, tool[name]]))
-    const { bytes, ...functions } = await functionsOf(options, request, tool) // sequential, because a token may use few workers at a time
+    const { bytes, ...functions } = await functionsOf(options, request, tool) // one after another, because a token can use only one worker at a time
     bytesMade += bytes
     requireRoom(bytesMade, options)
     callable.push({ ...shown, id: tool.id, headers: headersOf(options.ring, tool), ...functions })
@@ -154,7 +154,7 @@ function requireRoom(bytes: number, { snapshotBytesMax }: ToolOptions): void {
   if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
 }
 
-/** A cache of functions by the hash of their definition and the tool's header names. Entries never become stale. */
+/** Caches functions by the hash of the definition and the tool's header names. Entries cannot become stale. */
 const known = new LRUCache<string, Pick<CallableTool, 'functions'> & { bytes: number }>({ maxSize: 4 * 1024 * 1024 })
 
 async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: FastifyRequest, tool: RuntimeTool) {
@@ -174,8 +174,8 @@ async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: 
 const NAME_CHARACTERS = 64
 
 /**
- * Makes function names unique among all tools. A name that occurs twice gets the suffix `_TOOLID`, or `_2_TOOLID` and so on if that is taken.
- * Names that become too long are cut before the suffix.
+ * Makes function names unique among all tools. A name that occurs twice gets the suffix `_TOOLID`, or `_2_TOOLID` and so on if that name is taken. A
+ * name that would become too long is cut before the suffix.
  */
 export function withUniqueNames(tools: readonly CallableTool[]): CallableTool[] {
   const uses = new Map<string, number>()

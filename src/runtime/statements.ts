@@ -10,13 +10,13 @@ import { type PersonaState, personaFields, storedIds } from '../persona/state.js
 import { type ShownTool, shownTools } from '../tool/snapshot.js'
 import type { Actor } from '../updates/audit.js'
 
-/* The data for a runtime, read by the same statement as the caller, so that rights, content and encrypted values belong to the same moment. */
+/* The data for a runtime. One statement reads it together with the caller, so rights, content and encrypted values are of the same moment. */
 
-/** An enabled tool. `sealed` has its encrypted headers in hex. Entity tags use the mask in place of the value. */
+/** An enabled tool with its encrypted headers. `sealed` is in hex. Entity tags contain each header's mask in place of its value. */
 export interface RuntimeTool extends ShownTool {
   version: number
   sealed: Record<'name' | 'mask' | 'key_id' | 'nonce' | 'ciphertext', string>[]
-  /** True if a read of its headers by this token has been recorded in this hour. */
+  /** True if a read of the tool's headers by this token was already recorded in the current hour. */
   is_recorded: boolean
 }
 
@@ -27,7 +27,7 @@ export interface RuntimeState {
   tools: RuntimeTool[] | null
 }
 
-/** The size limit of all header values in one answer. */
+/** The maximum size of all header values in one answer. */
 export const SECRET_BYTES_MAX = 8 * 2 ** 20
 
 const { exists, or, ref, selectFrom } = on<{ t: 'tool'; p: 'persona'; caller: CallerView }>()
@@ -74,7 +74,7 @@ export const AGENT_LOOKUP = {
   }),
 }
 
-/** Reads a tool as a `RuntimeTool` if the caller can see an agent that has it. A bound token must be bound to the tool or to such an agent. */
+/** Reads a tool as a `RuntimeTool` if the caller can see an agent that has it. A bound token must be bound to the tool or to this agent. */
 export const HEADERS_LOOKUP = {
   parameter: 'tool_id',
   statement: callerStatement('caller_and_runtime_tool', id => {
@@ -85,10 +85,7 @@ export const HEADERS_LOOKUP = {
   }),
 }
 
-/**
- * Records the first read of each tool's headers by this token in the current hour. An index prevents duplicates. Throws `Unavailable` for any
- * error.
- */
+/** Records the first read of each tool's headers by this token in the current hour. An index prevents duplicates. Throws `Unavailable` for any error. */
 export async function recordReads({ db }: Database, actor: Actor, tools: readonly RuntimeTool[]): Promise<void> {
   const { actor_id, token_id, request_id, client_address } = actor
   const ids = tools.filter(({ sealed, is_recorded }) => sealed.length > 0 && !is_recorded).map(tool => tool.id)

@@ -28,14 +28,14 @@ const ShareRequest = Type.Object({
   ...{ user_shares: absent(list(Type.Unknown())), group_shares: absent(list(Type.Unknown())) },
   public_permission: absent(text()),
 })
-/** Levels of shares, which only the operator can change, each with the field to send instead. */
+/** The levels of shares, which only the operator can change, each with the field to send in its place. */
 const LEVELS = { user_shares: 'user_ids', group_shares: 'group_ids', public_permission: 'is_public' }
 
 const AGENTS = { permission: 'admin', resource: 'persona', writes: true } as const
 const AGENT = { ...AGENTS, lookup: PERSONA_READS.lookup }
 const TOOLS = { permission: 'manage:actions', resource: 'tool', writes: true } as const
 
-/** Registers these routes. `update` is the handler of `update_persona`, without the conversion from the newer form. */
+/** Registers these routes. `update` is the handler of `update_persona` without the conversion of its request. */
 export function registerChanges(today: FastifyInstance, options: OperationOptions, update: RouteHandlerMethod): void {
   patch('/persona/:persona_id/share', { ...AGENT, permission: 'basic' }, ShareRequest, async (request, reply, body) => {
     requireKept(body, LEVELS)
@@ -47,7 +47,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   })
   patch('/admin/persona/:persona_id/listed', AGENT, Type.Object({ is_listed: flag() }), async (request, _, body) => {
     const { persona_id: id = 0 } = request.params as { persona_id?: number }
-    return await agentsTogether(request, [id], () => ({ is_visible: body.is_listed })) // `PersonaUpsertRequest` does not include this field
+    return await agentsTogether(request, [id], () => ({ is_visible: body.is_listed })) // an update at the root does not include this field
   })
   const Priorities = Type.Object({ display_priority_map: freeForm() })
   patch('/admin/agents/display-priorities', AGENTS, Priorities, async (request, _, { display_priority_map: map }) => {
@@ -85,7 +85,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     })
   }
 
-  /** Changes these fields of an agent with the handler `update`. Absent and null fields are kept. */
+  /** Changes these fields of an agent with the handler `update`. Absent and null fields keep their stored values. */
   async function updateBy(request: FastifyRequest, reply: FastifyReply, fields: object): Promise<unknown> {
     const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null)
     const query = { ...(request.query as object), update_mask: given.map(([name]) => name) }
@@ -104,7 +104,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     return null
   }
 
-  /** Changes several resources of one kind in one transaction that locks all of them. Each changed one gets a version and an audit row. */
+  /** Changes several resources of one kind in one transaction. Each changed resource gets a new version and an audit row. */
   async function together<T extends ResourceTypes>(
     request: FastifyRequest,
     resource: VersionedResource<T>,
@@ -127,7 +127,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
         return decide(state, request)
       },
     }
-    const asked = { ...basis, kind, id: 0, fields: {}, key: null, minimal: true } as T['Request'] // `decide` needs no more
+    const asked = { ...basis, kind, id: 0, fields: {}, key: null, minimal: true } as T['Request'] // `decide` needs no other members
     await storeTogether({ database: options.database, resource: changing, request: asked }, ids)
   }
 }

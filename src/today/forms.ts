@@ -9,15 +9,15 @@ import { flag, identifier, list, nullable, text } from '../validation/vocabulary
 
 /* Converts requests and answers between the newer API below `/api` and the API at the root. */
 
-/** Fields that the API at the root requires. Below `/api` they can be absent or null, and are then kept. */
+/** The fields that the API at the root requires. Below `/api` they can be absent or null and then keep their stored values. */
 const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')
 
-/** Fields that Onyx stores and this service does not, each with the only accepted value. */
+/** The fields that Onyx stores and this service does not. Each is mapped to the only value that is accepted. */
 const EMPTY = 'an empty list'
 const LISTS = { hierarchy_node_ids: EMPTY, document_ids: EMPTY, skill_ids: EMPTY }
 const NOT_KEPT = { ...LISTS, default_model_configuration_id: 'null' }
 
-/** A field that can be absent or null. */
+/** Returns the schema of a field that can be absent or null. */
 export const absent = <Schema extends TSchema>(schema: Schema) => Type.Optional(nullable(schema))
 
 export const NewerPersonaRequest = Type.Object({
@@ -31,7 +31,7 @@ export const NewerPersonaRequest = Type.Object({
   },
 })
 
-/** Converts a body to that of the API at the root. `creates`: adds a default for creations. Throws `InvalidRequest` for values that cannot be stored. */
+/** Converts a body to that of the API at the root. `creates`: adds the defaults of a creation. Throws `InvalidRequest` for values that cannot be stored. */
 export function rootRequest(
   { is_featured: featured, ...body }: Static<typeof NewerPersonaRequest> & Record<string, unknown>,
   creates: boolean,
@@ -43,7 +43,7 @@ export function rootRequest(
   return { ...(creates && { num_chunks: NEW_AGENT.num_chunks }), ...body, ...named }
 }
 
-/** Throws `InvalidRequest` for fields that this service does not store. `null` is always accepted, an empty list only where `fields` has `EMPTY`. */
+/** Throws `InvalidRequest` for fields that this service does not store. `null` is always accepted, and an empty list if the value in `fields` is `EMPTY`. */
 export function requireKept(body: Readonly<Record<string, unknown>>, fields: Readonly<Record<string, string>>): void {
   const faults = Object.entries(fields).flatMap(([name, taken]) => {
     const value = body[name] ?? null
@@ -56,8 +56,8 @@ export function requireKept(body: Readonly<Record<string, unknown>>, fields: Rea
 type Shown = Pick<PersonaSnapshot, 'id' | 'is_public' | 'is_visible' | 'is_default_persona' | 'users' | 'groups'>
 
 /**
- * The additional members of records. `added` is the level of a share that is not stored yet, in the answer to a dry run. The levels of an earlier
- * version are unknown: without `added`, a share that is not stored is only in `users` and `groups`.
+ * Returns the members that the newer API adds to records. `added` is the level of shares that are not stored, as in a dry run. Without `added`, such a
+ * share is only in `users` and `groups`, because the levels of earlier versions are unknown.
  */
 export async function newerMembers(
   db: Kysely<Tables>,
@@ -92,7 +92,7 @@ export async function newerMembers(
   })
 }
 
-/** Appends members to the JSON text of a record. The rest is unchanged, so that numbers in definitions keep their form. */
+/** Appends members to the JSON text of a record. Does not parse the text, so that numbers in definitions keep their form. */
 export function withMembers(record: string, members: object = {}): string {
   return `${record.slice(0, -1)},${JSON.stringify(members).slice(1)}`
 }

@@ -17,7 +17,7 @@ import type { OperationOptions } from '../updates/resource.js'
 import { queryFlag } from '../validation/parameters.js'
 import { newerMembers, withMembers } from './forms.js'
 
-/* Complete lists of full records. Clients of the newer API read them in one request. */
+/* Lists of complete records, which clients of the newer API read in one request. */
 
 const RECORDS_MAX = 1_000
 
@@ -30,7 +30,7 @@ const LISTS = [
   { path: '/persona', resource: 'persona', asked: {} },
   { path: '/tool', resource: 'tool', asked: {} },
   { path: '/tool/openapi', resource: 'tool', asked: { custom: true } },
-  { path: '/admin/persona', resource: 'persona', asked: undefined }, // the query decides
+  { path: '/admin/persona', resource: 'persona', asked: undefined }, // the query determines it
 ] as const
 
 export function registerLists(today: FastifyInstance, options: OperationOptions): void {

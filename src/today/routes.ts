@@ -14,11 +14,11 @@ import { registerChanges } from './changes.js'
 import { NewerPersonaRequest, newerMembers, rootRequest, withMembers } from './forms.js'
 import { registerLists } from './lists.js'
 
-/* Maps the newer API of the published product (DECISIONS section 14) to this service's operations. */
+/* Maps the newer API of the published product to the operations of this service (DECISIONS section 14). */
 
 const PREFIX = '/api'
 
-/** Registers the operations in the scope where requests are authenticated. */
+/** Registers the operations of the newer API. */
 export function registerToday(app: FastifyInstance, options: ToolOptions): void {
   const register = async (today: FastifyInstance) => {
     const handlers = registerNewerForm(today, options.database)
@@ -37,7 +37,7 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
   app.register(register, { prefix: PREFIX })
 }
 
-/** Makes the operations that are registered later use the newer form, and hides them from the OpenAPI document. Returns their handlers by operation id. */
+/** Makes operations that are registered later use the newer form, and hides them from the OpenAPI document. Returns their handlers by operation id. */
 function registerNewerForm(today: FastifyInstance, database: Database): ReadonlyMap<string, RouteHandlerMethod> {
   const handlers = new Map<string, RouteHandlerMethod>()
   today.addHook('onRoute', route => {
@@ -68,7 +68,7 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
   return handlers
 }
 
-/** Adds to an agent's record the fields that clients of the newer API read. Other texts are unchanged. */
+/** Adds the fields of the newer API to the JSON text of an agent. Returns other texts unchanged. */
 async function inNewerForm({ policy, query }: FastifyRequest, text: string, database: Database): Promise<string> {
   if (!text.startsWith('{')) return text
   const agent = JSON.parse(text) // an answer of this service
