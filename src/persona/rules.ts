@@ -251,7 +251,7 @@ function nullThatKeeps(field: RequestField): Fault {
   return { loc: ['body', field], msg, type: 'null_keeps' }
 }
 
-/** The ids that `after` adds to each relation of `before`. */
+/** Returns the ids that `after` adds to each relation of `before`. */
 export function attachedIds(before: PersonaContent, after: PersonaContent): Attached {
   const attached: Attached = {}
   for (const [relation] of RELATIONS) {

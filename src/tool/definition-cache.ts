@@ -4,7 +4,7 @@ import { type Executor, statement } from '../db/statements/statement.js'
 import { TRY_AGAIN, Unavailable } from '../errors.js'
 import type { CheckedDefinition } from './rules.js'
 
-/* A cache of definitions, by hash in hex. Definitions never change, so no entry can be stale. */
+/* A cache of definitions by hash in hex. A definition never changes, so no entry can become stale. */
 
 const known = new LRUCache<string, CheckedDefinition>({
   maxSize: 4 * 1024 * 1024,
@@ -12,7 +12,7 @@ const known = new LRUCache<string, CheckedDefinition>({
 })
 
 export interface Definitions {
-  /** The text of a tool's definition; `null` if the tool has none. Throws `Unavailable` if it was pruned meanwhile. */
+  /** The text of a tool's definition; `null` if the tool has none. Throws `Unavailable` if the definition was pruned after the tool was read. */
   of(tool: { definition_hash: string | null }): string
 }
 
@@ -21,7 +21,7 @@ export async function definitionsOf(executor: Executor, hashes: readonly (string
   return { of: ({ definition_hash: hash }) => (hash === null ? 'null' : kept(found.get(hash)).text) }
 }
 
-/** Reads a stored definition. Throws `Unavailable` if it was pruned meanwhile. */
+/** Reads a stored definition. Throws `Unavailable` if it was pruned after its hash was read. */
 export async function storedDefinition(executor: Executor, hash: string): Promise<CheckedDefinition> {
   return kept((await storedDefinitions(executor, [hash])).get(hash))
 }
@@ -31,12 +31,12 @@ function kept(definition: CheckedDefinition | undefined): CheckedDefinition {
   throw new Unavailable('overloaded', `A definition was replaced and pruned meanwhile. ${TRY_AGAIN}`, 'not_applied')
 }
 
-/** The text of a stored definition; undefined if it was pruned. */
+/** Returns the text of a stored definition; undefined if it was pruned. */
 export async function definitionText(executor: Executor, hash: string): Promise<string | undefined> {
   return (await storedDefinitions(executor, [hash])).get(hash)?.text
 }
 
-/** Stored definitions by hash. Those that are not cached are read with one statement. */
+/** Returns stored definitions by hash. Reads those that are not cached with one statement. */
 export async function storedDefinitions(executor: Executor, hashes: readonly (string | null)[]) {
   const asked = [...new Set(hashes)].filter(hash => hash !== null)
   const cached = asked.flatMap(hash => known.get(hash) ?? [])

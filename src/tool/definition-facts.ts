@@ -1,18 +1,18 @@
 import { LRUCache } from 'lru-cache'
 
-/* A cache of facts about definitions, by hash in hex. Workers load this file, so it must not import the database. */
+/* A cache of facts about definitions by hash in hex. Workers load this file, so it must not import the database. */
 
 interface Facts {
   origins?: ReadonlySet<string>
-  /** The result of the definition's last successful check, and the headers that the tool had. */
+  /** The result of the last check without faults. `headers` are the options of the check. */
   checked?: { headers: string; notes: string[]; names: readonly string[] }
-  /** True if the definition was stored. If it was pruned since, a tool cannot refer to it (23503), and it is stored again. */
+  /** True if the definition is stored. If it was pruned since, the write fails with a foreign key violation, and the retry stores it again. */
   isStored?: boolean
 }
 
 const facts = new LRUCache<string, Facts>({ max: 2_000 })
 
-/** Returns the known facts of a definition. A tool without a definition has no origins. */
+/** Returns the known facts about a definition. */
 export function factsOf(hash: string | null): Facts {
   return hash === null ? { origins: new Set() } : (facts.get(hash) ?? {})
 }

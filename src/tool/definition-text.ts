@@ -1,12 +1,12 @@
 const [QUOTE, COMMA, COLON, BACKSLASH] = [0x22, 0x2c, 0x3a, 0x5c]
-/** The codes of `{` and `}`. The codes of `[` and `]` differ only in the bit 0x20. */
+/** The codes of `{` and `}`. The codes of `[` and `]` differ from them only in the bit 0x20. */
 const [BIT, OPENS, CLOSES] = [0x20, 0x7b, 0x7d]
 const STRING_OR_BLANKS = /("[^"\\]*(?:\\.[^"\\]*)*")|\s+/g
 const ESCAPED = /"(?:[^"\\]*\\.)+[^"\\]*"/g
 
 /**
- * The text of the definition in a valid JSON body (the last one if the key is repeated). Blanks are removed, numbers are unchanged, and escapes
- * are written as by `JSON.stringify`.
+ * Returns the text of the definition in a valid JSON body. If the key is repeated, the last definition is used. Removes blanks and writes escapes as
+ * `JSON.stringify` does. Does not change numbers.
  */
 export function definitionTextIn(body: string): string {
   const written = writtenIn(body)

@@ -7,11 +7,11 @@ import {
   nullableColumn,
 } from '../updates/field-table.js'
 
-/** The columns that are fields. The definition is not one of them, because its column contains a hash. */
+/** The columns that are fields. The definition is excluded, because its column contains a hash. */
 type ToolColumns = Omit<ContentColumns<ToolTable>, 'definition_hash'>
 export type ToolColumn = keyof ToolColumns
 
-/** The fields of a tool with their columns, in the order of audit rows. Definition and headers are stored in other tables. */
+/** The fields of a tool in the order of audit rows. The definition and the headers are in other tables. */
 export const FIELDS = {
   name: column('text', '', {}),
   display_name: nullableColumn('text', {}),
@@ -29,7 +29,7 @@ export const FIELDS = {
   default_enabled: column('boolean', false, {}),
 } as const satisfies Record<keyof ToolColumns, AnyColumnField> & Record<'definition' | 'custom_headers', object>
 
-/** A type error here means that `FIELDS` and the table's columns differ in names or types. */
+/** A type error here means that the fields and the table's columns differ. */
 const columns: ColumnFields<ToolColumns, typeof FIELDS> = FIELDS
 
 // The cast restores the literal names that `Object.entries` loses.
@@ -38,10 +38,10 @@ export const COLUMNS = Object.entries(columns).filter(([, field]) => 'column' in
   AnyColumnField,
 ][]
 
-/** The content of a tool's own row. The definition is represented by the SHA-256 of its text, in hex. */
+/** The content of a tool's own row. It has the SHA-256 of the definition's text in hex. */
 export type ToolContent = { -readonly [C in keyof ToolColumns]: ToolColumns[C] } & { definition_hash: string | null }
 
-/** The initial field values of a new tool. */
+/** The initial values of a new tool. */
 export const BLANK_TOOL = {
   ...Object.fromEntries(COLUMNS.map(([name, { blank }]) => [name, blank])),
   definition_hash: null,

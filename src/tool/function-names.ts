@@ -7,7 +7,7 @@ import type { Tables } from '../db/tables.js'
 
 /* Warnings about duplicate function names. Model providers refuse all tools of an agent if two functions have the same name. */
 
-/** The most tools to compare, and the most warnings to return. */
+/** The maximum number of tools that are compared. */
 const TOOLS_MAX = 100
 const WARNINGS_MAX = 5
 
@@ -28,7 +28,7 @@ const toolsOf = statement<{ ids: number[] }, NamedTool>('tools_named', { ids: 'i
   tools.where('t.id', '=', anyOf(param('ids'))),
 )
 
-/** SQL: the other tools of all agents that have the tool `id` and that the viewer sees. */
+/** SQL: the other tools of all agents that have the tool `id` and that the viewer can see. */
 export function toolsBeside(param: Param<ViewerParameters & { id: number }>) {
   const agents = queries()
     .selectFrom('persona_tool as l')
@@ -46,14 +46,14 @@ const readToolsBeside = statement<ViewerParameters & { id: number }, NamedTool>(
   toolsBeside,
 )
 
-/** Warns about functions that have the same name in two of these tools, which belong to one agent. */
+/** Returns warnings about functions with the same name in two of these tools. The tools belong to one agent. */
 export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]): Promise<string[]> {
   if (toolIds.length < 2) return []
   const tools = await toolsOf.run(db, { ids: toolIds.slice(0, TOOLS_MAX) })
   return tools.flatMap((tool, i) => warningsOf(tool, tools.slice(i + 1))).slice(0, WARNINGS_MAX)
 }
 
-/** Returns the warnings of `sharedNames` if the decision attached a tool. The change is already stored, so errors only suppress the warnings. */
+/** Returns the warnings of `sharedNames` if the decision attached a tool. The change is already stored, so an error only omits the warnings. */
 export async function attachedNames(
   db: Kysely<Tables>,
   decision: { attached: { tool_ids?: readonly unknown[] }; after: { tool_ids: readonly number[] } } | null,
@@ -62,8 +62,8 @@ export async function attachedNames(
 }
 
 /**
- * Warns about functions that share a name with a function of another tool of the same agent, on agents that the viewer sees. `beside`: the other
- * tools, if they were already read. Errors only suppress the warnings.
+ * Returns warnings about functions of this tool that have the same name as a function of another tool of the same agent. Considers only agents that the
+ * viewer can see. `beside` are the other tools, if they were already read. An error only omits the warnings.
  */
 export async function namesBeside(
   db: Kysely<Tables>,

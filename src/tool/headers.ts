@@ -6,7 +6,7 @@ import { text } from '../validation/vocabulary.js'
 /** A header name: `token` of RFC 9110, section 5.6.2. */
 const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 
-/** Headers of message framing and connections. Only the client that calls a tool may set them. */
+/** Headers of message framing and connections. Only the HTTP client that calls the tool may set them. */
 const FORBIDDEN =
   /^(?:host|content-length|transfer-encoding|connection|keep-alive|expect|upgrade|http2-settings|te|trailer|proxy-.*)$/
 
@@ -15,7 +15,7 @@ const NAME_CHARACTERS_MAX = 256
 const VALUE_BYTES_MAX = 8192
 
 export type Header = Static<typeof Header>
-/** A custom header. `headerFaults` checks names and values, because their faults have specific types. */
+/** A custom header. `headerFaults` checks names and values, because their faults have their own types. */
 export const Header = Type.Object(
   {
     key: text({ maxLength: NAME_CHARACTERS_MAX, description: 'A token as defined in RFC 9110.' }),
@@ -24,7 +24,7 @@ export const Header = Type.Object(
   { $id: 'Header' },
 )
 
-/** The faults of custom headers, in order (DECISIONS section 4). */
+/** Returns the faults of custom headers in order (DECISIONS section 4). */
 export function headerFaults(headers: readonly Header[]): Fault[] {
   const seen = new Set<string>()
   return headers.flatMap(({ key, value }, index) => {
@@ -39,7 +39,7 @@ function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] 
   const fault = (msg: string, type: string): Fault[] => [{ loc, msg, type: `header_name_${type}` }]
   if (!token.test(name) || name.includes('***'))
     return fault(`Header name should be a token of RFC 9110 of at most ${NAME_CHARACTERS_MAX} characters`, 'invalid')
-  // Gateways replace `_` and other characters by `-` (RFC 3875, section 4.1.18).
+  // Gateways can replace `_` and other characters by `-` (RFC 3875, section 4.1.18).
   if (FORBIDDEN.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-')))
     return fault(`Header '${name}' belongs to the connection and cannot be set`, 'forbidden')
   return seen.has(name.toLowerCase())
@@ -47,17 +47,17 @@ function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] 
     : []
 }
 
-/** A header value (RFC 9110, section 5.5): printable Latin-1 and tabs. Outer blanks and soft hyphens are invisible, so they are not allowed. */
+/** A header value (RFC 9110, section 5.5). Blanks at both ends and soft hyphens are not allowed, because they are invisible. */
 const SENDABLE = /^[\x21-\x7e\xa1-\xac\xae-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa1-\xac\xae-\xff])?$/
 
 function valueFaults(value: string, loc: Loc): Fault[] {
-  if (looksMasked(value)) return [] // `plannedHeaders` reports it as `mask_mismatch`
+  if (looksMasked(value)) return [] // `redactionFaults` reports it as `mask_mismatch`
   if (SENDABLE.test(value) && Buffer.byteLength(value) <= VALUE_BYTES_MAX) return []
   const msg = `Header value should have 1 to ${VALUE_BYTES_MAX} bytes of Latin-1 without controls and outer blanks`
   return [{ loc, msg, type: 'header_value_invalid' }]
 }
 
-/** Headers in the form that answers and audit rows show: name and mask. */
+/** Returns headers with their masks, as answers and audit rows show them. */
 export function shownHeaders(headers: readonly { name: string; mask: string }[]): Header[] {
   return headers.map(({ name, mask }) => ({ key: name, value: shownMask(mask) }))
 }

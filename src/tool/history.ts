@@ -7,7 +7,7 @@ import type { ChangedRow } from '../updates/resource.js'
 import { storedDefinitions } from './definition-cache.js'
 import type { ToolState } from './snapshot.js'
 
-/** The changes of audit rows with current names. An OAuth configuration's name is shown only to callers who can link it or see it on the tool. */
+/** Returns the changes of audit rows with current names. The name of an OAuth configuration is included only if the viewer may link it or the tool has it now. */
 export async function toolChanges(
   db: Kysely<Tables>,
   state: Pick<ToolState, 'id' | 'managed_as' | 'oauth_config_id'>,

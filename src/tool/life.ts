@@ -15,18 +15,18 @@ import { requireUnused } from './tool-use.js'
 
 /* The creation, restoration and deletion of tools. */
 
-/** Creates a tool by an update of a new row. */
+/** Creates a tool. A creation is an update of a new row. */
 export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act: 'creation' }
 
 interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
   Request: Restoration & { ring: KeyRing }
-  /** `left`: the fields that cannot be restored, because no caller can set them. */
+  /** `left` describes the fields that cannot be restored, because no caller can set them. */
   Decision: ToolDecision & { left: ReadonlyMap<string, string> }
 }
 
 /**
- * Restores an earlier version of a tool as a new version, without its secrets, under the rights and rules of an update. The restored definition
- * is not checked again.
+ * Restores an earlier version of a tool as a new version, with the rights and rules of an update. Secrets are not restored, and the definition is not
+ * checked again.
  */
 export const toolRestoration: VersionedResource<RestoreTypes> = {
   ...toolResource,
@@ -46,7 +46,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const differing = columns.filter(column => !sameValue(decision.after[column], then[column]))
     const left = new Map<string, string>(differing.map(column => [column, column]))
     const made = restored(decision, request, left)
-    // Added only now, because strict handling must not refuse it: secrets can never be restored.
+    // Added after `restored`, because strict handling must not refuse a restoration for its secrets: these can never be restored.
     if (!sameValue(shownHeaders(then.headers), shownHeaders(state.headers)))
       left.set('custom_headers', 'custom_headers')
     return made
@@ -54,8 +54,8 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
 }
 
 /**
- * Detaches a tool from the agents that the caller of `request` may update or, without a `request`, from deleted agents. Returns their ids. Passed
- * in as an argument because this folder does not depend on agents.
+ * Detaches a tool from the agents that the caller of `request` may update or, without a `request`, from deleted agents. Returns the agents' ids. It is
+ * an argument because this folder must not depend on agents.
  */
 export type ReleaseTool = (
   trx: Transaction<Tables>,
@@ -66,9 +66,9 @@ export type ReleaseTool = (
 
 interface ToolDeletion extends UpdateRequest {
   release: ReleaseTool
-  /** True if the deletion also detaches the tool from agents that the caller may update. Other agents still prevent the deletion. */
+  /** True if the deletion also detaches the tool from agents that the caller may update. Any other agent with the tool prevents the deletion. */
   detaches: boolean
-  /** The agents that the tool was detached from, in any of the attempts. */
+  /** The agents that the tool was detached from, including those of earlier attempts. */
   detached: Set<number>
 }
 
@@ -76,7 +76,7 @@ interface DeletionTypes extends Omit<ToolTypes, 'Request'> {
   Request: ToolDeletion
 }
 
-/** Removes a tool with its encrypted secrets. Its audit rows remain. */
+/** Removes a tool with its encrypted secrets. Keeps its audit rows. */
 export const toolDeletion: VersionedResource<DeletionTypes> = {
   ...toolResource,
   act: 'deletion',
@@ -86,7 +86,8 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     requireManageable(state)
     const trx = db as Transaction<Tables> // a deletion always runs in a transaction
     const { id, managed_as } = state
-    // A group manager's right to the tool can depend on these agents, so they keep the tool. Agents are locked before the tool, as when attaching.
+    // The right of a group manager can depend on these agents, so their deletions do not detach the tool. Agents are locked before the tool, as when a
+    // tool is attached.
     const released = detaches && managed_as !== 'group' ? await release(trx, id, actor, request) : []
     for (const agent of released) detached.add(agent)
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()

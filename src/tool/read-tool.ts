@@ -11,7 +11,7 @@ import type { BodyWorkers } from './worker/pool.js'
 
 type ReadToolOptions = OperationOptions & { workers: BodyWorkers }
 
-/** `GET` of a tool. Header masks are shown only to callers who may manage the tool. */
+/** Registers the `GET` of a tool. Only callers who may manage the tool get the masks of its headers. */
 export function registerReadTool(app: FastifyInstance, options: ReadToolOptions): void {
   const { database, workers, ...limits } = options
   registerRead(
@@ -45,7 +45,7 @@ const PRESENT_ONLY = {
   type: 'view_conflict',
 }
 
-/** The list of tools, one tool, and its history. */
+/** Registers the list of tools, the read of one tool, and its history. */
 export function registerReadTools(app: FastifyInstance, options: ReadToolOptions): void {
   registerList(app, options, { resource: 'tool', title: 'tools', record: ToolSummary, read: readToolPage })
   registerReadTool(app, options)

@@ -11,7 +11,7 @@ import type { NamedTool } from './function-names.js'
 import { type Header, headerFaults, shownHeaders } from './headers.js'
 import type { StoredHeader, ToolState } from './snapshot.js'
 
-/** A definition as JSON text, and the SHA-256 of the text in hex. */
+/** A definition as JSON text. `hash` is the SHA-256 of the text in hex. */
 export interface CheckedDefinition {
   text: string
   hash: string
@@ -19,7 +19,7 @@ export interface CheckedDefinition {
   names: readonly string[]
 }
 
-/** The fields of an update. Only `oauth_config_id` can be `null`, which clears it. */
+/** The fields of an update. `null` clears `oauth_config_id`; other fields cannot be `null`. */
 export interface ToolUpdateFields {
   name?: string
   description?: string
@@ -32,9 +32,9 @@ export interface ToolUpdateFields {
 /** The part of an update that the rules check. */
 export interface ToolUpdateContent {
   fields: ToolUpdateFields
-  /** The origins that calls go to with the requested definition. */
+  /** The origins of the requested definition's servers. */
   origins: ReadonlySet<string>
-  /** Faults of the definition. They are reported together with the other faults of the same stage. */
+  /** The faults of the definition. They are reported with the other faults of the request. */
   definitionFaults: Fault[]
   ring: KeyRing
   /** True if the update is only proposed. */
@@ -45,31 +45,31 @@ export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
   fields: ToolUpdateFields
 }
 
-/** Facts from the database that a decision needs. */
+/** The stored data that a decision needs. */
 export interface References {
-  /** The name of the requested OAuth configuration; undefined if it does not exist or the caller must not link it. */
+  /** The name of the requested OAuth configuration. Undefined if it does not exist or the caller may not link it. */
   linkable: string | undefined
-  /** The origins that calls go to with the stored definition. Empty unless the request may add or redirect secrets. */
+  /** The origins of the stored definition's servers. Empty if the request cannot add or redirect secrets. */
   storedOrigins: ReadonlySet<string>
 }
 
-/** A header to store. `sealed` is null if the stored value is kept. */
+/** A header to store. `sealed` is null if its stored value is kept. */
 export interface PlannedHeader extends StoredHeader {
   sealed: SealedSecret | null
 }
 
-/** The decision on an allowed update. `definition` and `headers` are null if the stored ones are kept. */
+/** The decision on an allowed update. `definition` and `headers` are null if they are not changed. */
 export interface ToolDecision extends Decision {
   after: ToolState
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
-  /** Warnings for the caller about new places that secrets are sent to. */
+  /** Warnings for the caller about new destinations of secrets. */
   notes: string[]
-  /** The other tools of the agents that have this tool. The statement that stores a new definition reads them. */
+  /** The other tools of the agents that have this tool. Set after a new definition was stored. */
   beside?: NamedTool[]
 }
 
-/** Decides on an update of a state, in the order of DECISIONS section 2. */
+/** Decides on an update in the order of DECISIONS section 2. Throws `Refused`, `Forbidden` and `InvalidRequest`. */
 export function decideTool(state: ToolState, update: ToolUpdateContent, references: References): ToolDecision {
   requireManageable(state)
   requireRules(state, update)
@@ -96,7 +96,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   }
 }
 
-/** The fields that differ, in the order of the table. `headers` is null if the stored ones are kept. */
+/** Returns the fields that differ, in the order of the table. `headers` is null if the stored headers are kept. */
 export function changedFields(state: ToolState, content: ToolContent, headers: PlannedHeader[] | null): Change[] {
   const before = auditedValues(state, state.headers)
   const after = auditedValues(content, headers ?? state.headers)
@@ -106,14 +106,14 @@ export function changedFields(state: ToolState, content: ToolContent, headers: P
   })
 }
 
-/** The fields in the form of audit rows: the definition as its hash, headers with their masks. */
+/** Returns the fields as audit rows show them: the definition as its hash, and headers with masks. */
 export function auditedValues(content: ToolContent, headers: readonly StoredHeader[]): Record<string, unknown> {
   return { definition: content.definition_hash, custom_headers: shownHeaders(headers), ...content }
 }
 
 const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // the table's own keys
 
-/** Throws `Refused` or `Forbidden` unless this is a custom tool (not built in, not of an MCP server) that the caller manages. */
+/** Throws `Refused` for a built-in tool or a tool of an MCP server, and `Forbidden` if the caller does not manage the tool. */
 export function requireManageable(state: ToolState): void {
   if (state.in_code_tool_id !== null || state.mcp_server_id !== null) {
     throw new Refused(
@@ -124,12 +124,12 @@ export function requireManageable(state: ToolState): void {
   if (state.managed_as === null) throw new Forbidden(OUT_OF_SCOPE, 'manage:actions')
 }
 
-/** The message must not name resources hidden from the caller. */
+/** The message names no resource, because it could be hidden from the caller. */
 const OUT_OF_SCOPE =
   'A group manager may update a tool only if they own it, or if others attached it to agents of their groups and no ' +
   'other agent uses it.'
 
-/** Checks the right to read earlier versions: the right to update, or `manage:actions` for a built-in tool. Throws `Forbidden`. */
+/** Requires the right to update the tool or, for a built-in tool, `manage:actions`. Throws `Forbidden`. */
 export function requireHistory({ managed_as }: ToolState, caller: Caller): void {
   if (managed_as !== null || managesActions(caller)) return
   throw new Forbidden('You can see this tool but not its earlier versions. They require the right to update it.')
@@ -139,7 +139,7 @@ function requireRules(state: ToolState, update: ToolUpdateContent): void {
   const { fields } = update
   const headers = fields.custom_headers ?? []
   const unknown = redactionFaults(state, headers)
-  // An unchanged definition is accepted even if rules became stricter.
+  // The stored definition is accepted even if the rules have become stricter.
   const isStored = fields.definition?.hash === state.definition_hash
   const faults = [
     ...(isStored ? [] : update.definitionFaults),
@@ -164,7 +164,7 @@ function redactionFaults(state: ToolState, headers: Header[]): Fault[] {
   })
 }
 
-/** A proposal must not contain secrets, because other callers read it. */
+/** Other callers can read a proposal, so it must not contain secrets. */
 function secretFaults(headers: Header[]): Fault[] {
   const msg =
     'A proposal cannot contain a secret: send the mask to keep the stored value, or set a new value by an update'
@@ -185,8 +185,8 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
 }
 
 /**
- * Describes the new places that secrets are sent to. Throws `Forbidden` if a group manager changes the origins while stored secrets are kept, or
- * turns passthrough on (DECISIONS section 6).
+ * Returns warnings about new destinations of secrets. Throws `Forbidden` if a group manager turns passthrough on, or adds an origin while stored
+ * secrets are kept (DECISIONS section 6).
  */
 function secretNotes(
   state: ToolState,
@@ -195,10 +195,10 @@ function secretNotes(
   { linkable, storedOrigins }: References,
 ): string[] {
   const { custom_headers: headers, oauth_config_id: config } = fields
-  const isClear = ({ value }: Header) => !looksMasked(value) // a value in clear text comes from the caller, even if it equals the stored one
+  const isClear = ({ value }: Header) => !looksMasked(value) // the caller knows a value in clear text, even if it equals the stored value
   const staying = [
     ...((headers ? !headers.every(isClear) : state.headers.length > 0) ? ['stored header values'] : []),
-    // A configuration that the request names counts as given if the caller may link it.
+    // A configuration that the request names does not count as kept, if the caller may link it.
     ...(content.oauth_config_id !== null &&
     content.oauth_config_id === state.oauth_config_id &&
     !(config && linkable !== undefined)
@@ -211,7 +211,7 @@ function secretNotes(
   const added = origins.filter(origin => !storedOrigins.has(origin))
   if (state.managed_as === 'group' && (turnsOn || (staying.length > 0 && added.length > 0)))
     throw new Forbidden(BEYOND_GROUPS, 'manage:actions')
-  // If the request contains both the definition and the values, the caller knows where the values go.
+  // If the request also contains the definition, the caller knows the destination of the new values.
   const arriving = !fields.definition && headers?.some(isClear)
   return [
     ...noteOf('now also send the', staying, added),
@@ -234,13 +234,13 @@ function noteOf(verb: string, secrets: readonly string[], origins: readonly stri
   return [`calls of this tool ${verb} ${secrets.join(' and the ')} to ${named.join(', ')}${more}`]
 }
 
-/** Selects the content of a tool's own row. */
+/** Returns the content of a tool's own row. */
 export function contentOf(state: ToolContent): ToolContent {
   const columns = COLUMNS.map(([name]) => [name, state[name]])
   return Object.fromEntries([...columns, ['definition_hash', state.definition_hash]])
 }
 
-/** A mask keeps the stored value without decrypting it. Clear text is encrypted under a new mask, even if it equals the stored value. */
+/** A mask keeps the stored value. Clear text is encrypted with a new mask, even if it equals the stored value. */
 function plannedHeaders(state: ToolState, headers: Header[], ring: KeyRing): PlannedHeader[] {
   return headers.map(({ key: name, value }) => {
     const stored = headerOfMask(state, name, value)
@@ -249,7 +249,7 @@ function plannedHeaders(state: ToolState, headers: Header[], ring: KeyRing): Pla
   })
 }
 
-/** The stored header with this name, if the value is its mask. */
+/** Returns the stored header with this name if the value is its mask. */
 function headerOfMask(state: ToolState, key: string, value: string): StoredHeader | undefined {
   return state.headers.find(({ name, mask }) => name.toLowerCase() === key.toLowerCase() && shownMask(mask) === value)
 }

@@ -5,7 +5,7 @@ import { dateTime, flag, freeForm, identifier, list, nullable, text, uuid } from
 import type { FIELDS } from './fields.js'
 import { HEADERS_MAX, Header } from './headers.js'
 
-/* The schemas of custom tools. `CustomToolUpdate` and `Header` are names from the public product's OpenAPI document. */
+/* The schemas of custom tools. `CustomToolUpdate` and `Header` have the names of the published product's OpenAPI document. */
 
 const optional = Type.Optional
 const NAME = text({ minLength: 1, maxLength: 255 })
@@ -29,13 +29,13 @@ export const CustomToolUpdate = Type.Object(
   },
 )
 
-/** The body of a creation: an update's fields, some of them required. */
+/** The body of a creation: the fields of an update, some of which are required. */
 export const CustomToolCreate = Type.Object(
   { ...CustomToolUpdate.properties, name: NAME, definition: DEFINITION, passthrough_auth: flag() },
   { $id: 'CustomToolCreate', description: 'Absent and `null` fields get the value of a new tool.' },
 )
 
-/** The order of the interface document, followed by fields that it does not contain. */
+/** The fields in the order of the interface document. Further fields come last. */
 const SNAPSHOT = {
   id: identifier(),
   name: text(),
@@ -134,7 +134,7 @@ export const ToolFunction = Type.Object(
 const place = (description?: string) =>
   Type.Array(Type.Union([Type.String(), Type.Integer()]), description === undefined ? {} : { description })
 
-/** The answer to a read of a tool: the record, or only the functions with `view=functions`. It is one object because Go generators omit unions. */
+/** The answer to a read of a tool: the record or, with `view=functions`, only the functions. It is one object, because Go generators omit unions. */
 export const ToolRecord = Type.Object(
   {
     ...Type.Partial(ToolSnapshot).properties,

@@ -10,20 +10,20 @@ import { ToolSnapshot } from './schema.js'
 
 /* How tools are read and shown in answers. */
 
-/** A stored custom header without its secret. `mask` is in hex; answers show its first digits. */
+/** A stored custom header without its secret. `mask` is in hex. Answers show its first digits. */
 export interface StoredHeader {
   name: string
   mask: string
 }
 
-/** A tool in the form that answers need. The definition is only represented by its hash. */
+/** A tool as answers show it, with the hash of its definition. */
 export interface ShownTool extends ToolContent {
   id: number
   oauth_config_name: string | null
-  /** Null if the viewer must not manage the tool. */
+  /** Null if the viewer does not manage the tool. */
   headers: StoredHeader[] | null
   definition_bytes: number
-  /** The text of a definition that is perhaps not stored yet. */
+  /** The text of the definition, if it may not be stored yet. */
   definition_text?: string
 }
 
@@ -31,7 +31,7 @@ export interface ShownTool extends ToolContent {
 export interface ToolState extends ShownTool, VersionedState {
   name: string
   headers: StoredHeader[]
-  /** The right by which the viewer manages the tool; null if there is none. */
+  /** The right by which the viewer manages the tool; null if they do not manage it. */
   managed_as: ManagedAs | null
 }
 
@@ -50,7 +50,7 @@ const DEFINITION_BYTES = selectFrom('tool_definition as d')
   .whereRef('d.hash', '=', 't.definition_hash')
 const OAUTH_CONFIG_NAME = selectFrom('oauth_config as o').select('o.name').whereRef('o.id', '=', 't.oauth_config_id')
 
-/** SQL: the members of a `ShownTool`, except its id and headers. */
+/** SQL: the members of a `ShownTool` except its id and headers. */
 const CONTENT = {
   ...Object.fromEntries(COLUMNS.map(([name, { column }]) => [name, columnValue(ref(`t.${name}`), column)])),
   definition_hash: hexOf(ref('t.definition_hash')),
@@ -58,7 +58,7 @@ const CONTENT = {
   oauth_config_name: OAUTH_CONFIG_NAME,
 }
 
-/** SQL: the tool `t` as the JSON of a `ToolState`, as the viewer sees it. */
+/** SQL: the tool `t` as a `ToolState` for the viewer. */
 export function toolState(viewer: Viewer): AliasableExpression<ToolState> {
   return versionedState<ToolState>('t', {
     ...CONTENT,
@@ -87,7 +87,7 @@ export function shownTools(ids: Expression<number[]>, viewer: Viewer) {
 const NAMES = Object.keys(ToolSnapshot.properties)
 const [BEFORE, AFTER] = [NAMES.slice(0, NAMES.indexOf('definition')), NAMES.slice(NAMES.indexOf('definition') + 1)]
 
-/** Renders a ToolSnapshot of the API. The definition's JSON text is inserted unchanged. */
+/** Renders a `ToolSnapshot`. Inserts the JSON text of the definition unchanged. */
 export function renderTool(
   shown: Omit<ShownTool, 'headers'> & { headers: Pick<StoredHeader, 'name' | 'mask'>[] | null },
   definition: string,
@@ -97,12 +97,12 @@ export function renderTool(
   return `{${members(values, BEFORE)},"definition":${definition},${members(values, AFTER)}}`
 }
 
-/** The size in bytes that a tool adds to an answer. */
+/** Returns the size of a tool in an answer, in bytes. */
 export function bytesShown(tool: ShownTool): number {
   return tool.definition_bytes + Buffer.byteLength(renderTool(tool, ''))
 }
 
-/** These members as JSON, without the braces. The names must not need escapes. */
+/** Returns these members as JSON without the braces. The names must not need escapes. */
 export function members(values: Readonly<Record<string, unknown>>, names: readonly string[]): string {
   return names.map(name => `"${name}":${JSON.stringify(values[name])}`).join()
 }

@@ -18,8 +18,8 @@ const tool = on<{ t: 'tool' }>()
 const { exists, or } = tool
 
 /**
- * Reads an OAuth configuration if the viewer may link it: its owner, and every caller with `manage:actions` (DECISIONS section 6). `locks`: takes
- * the row lock that linking needs, so that any waiting happens before rights are checked.
+ * Reads an OAuth configuration if the viewer owns it or has `manage:actions` (DECISIONS section 6). `locks`: locks its row as linking does, so that
+ * waiting happens before rights are checked.
  */
 export async function readLinkable(db: Kysely<Tables>, id: number, viewer: ViewerParameters, locks = false) {
   const config = db.selectFrom('oauth_config').select(['id', 'name']).where('id', '=', id)
@@ -39,8 +39,8 @@ const TYPES: SqlTypes<ToolParameters> = {
 }
 
 /**
- * Stores a tool's columns and its audit row, unless the row is locked or its version or the rights have changed. The statement for viewers who
- * manage all tools does not look for the agents that have the tool.
+ * Stores a tool's columns and its audit row. Stores nothing if the row is locked, or if its version or the caller's rights have changed. `ofAll` is for
+ * viewers who manage all tools, and need not read the agents that have the tool.
  */
 export const writeTool = {
   ofAll: writeToolIf('tool_write_of_all', () => lit(true)),
@@ -75,7 +75,7 @@ function writeToolIf(name: string, isManaged: (param: Param<ToolParameters>) => 
   )
 }
 
-/** Removes a tool with its headers and adds an audit row, unless its version or the rights have changed. */
+/** Removes a tool with its headers and adds an audit row. Removes nothing if the tool's version or the caller's rights have changed. */
 export const removeTool = statement<ViewerParameters & AuditEntry, { version: number }>(
   'tool_remove',
   { ...VIEWER_TYPES, ...AUDIT_TYPES },
@@ -106,7 +106,7 @@ export const removeTool = statement<ViewerParameters & AuditEntry, { version: nu
   true,
 )
 
-/** SQL: the tool `t`, locked without waiting, if nothing changed since the decision. */
+/** SQL: the tool `t`, locked without waiting. No row if the tool, the rights or the linked configuration have changed since the decision. */
 function lockedTool(param: Param<ToolParameters>, isManaged: Expression<SqlBool>) {
   const viewer = viewerOf(param)
   const linked = on<{ t: 'tool' }>()
@@ -129,9 +129,9 @@ function lockedTool(param: Param<ToolParameters>, isManaged: Expression<SqlBool>
 }
 
 /**
- * Stores a definition if no row has its hash. It runs before the statement that writes the tool, because it may wait for a request that stores the
- * same definition, and a statement that has waited checks outdated rights. A definition that no tool refers to is pruned. `alone`: outside of a
- * transaction, where the commit need not wait for the disk, because that of the statement that refers to the definition does.
+ * Stores a definition if it is not stored yet. This is a separate statement, because it can wait for a concurrent request, and a statement that has
+ * waited would check outdated rights. `alone`: not in a transaction. The commit then need not wait for the disk, because the following write of the
+ * tool does. A definition without references is pruned later.
  */
 export const storeDefinition = statement<CheckedDefinition & { bytes: number; alone: boolean }, never>(
   'tool_definition_store',
@@ -175,5 +175,5 @@ export async function writeHeaders(trx: Transaction<Tables>, id: number, headers
 const DISPLAY_NAME = on<{ r: 'tool' }>().fn.coalesce('r.display_name', 'r.name')
 const readPage = pagesOf('tool', ToolSummary, 'user_id', { display_name: DISPLAY_NAME })
 
-/** Reads a page of the tools that the token can see. All authenticated callers can see tools (DECISIONS section 6). */
+/** Reads a page of the tools that the token can see. Every authenticated caller can see tools (DECISIONS section 6). */
 export const readToolPage: ReadPage = (db, { token }, asked) => readPage(db, asked, token.bound?.tool ?? null)

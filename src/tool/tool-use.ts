@@ -14,11 +14,11 @@ import { TOOL_READS, type ToolState } from './snapshot.js'
 import type { StoredText } from './worker/pool.js'
 import type { ToolUse } from './worker/tasks.js'
 
-/** The most agents of a tool that are read, and that an answer lists. Reading more would delay other requests. */
+/** The maximum number of agents that are read for one tool. Reading more would delay other requests. */
 const AGENTS_MAX = 10_000
 const AGENTS_LISTED_MAX = 1_000
 
-/** Reads the agents of a tool that the caller can see. The caller needs the right to update the tool. Throws `ResourceNotFound`, `Forbidden`. */
+/** Reads the agents with the tool that the caller can see. Requires the right to update the tool. Throws `ResourceNotFound`, `Forbidden` and `Refused`. */
 export async function readToolUse(
   { database }: OperationOptions,
   request: Pick<UpdateRequest, 'readNow'>,
@@ -27,7 +27,7 @@ export async function readToolUse(
   const { caller, prefetched } = await withRetries(() => {
     return request.readNow(database.db, { statement: TOOL_READS.lookup.statement, id })
   })
-  // The path of a validation contains no tool, so no hook has checked the token's binding.
+  // The path of a validation has no tool id, so the token's binding is checked here.
   const { bound } = caller.token
   if (bound !== null && (id === undefined || !bound.tool.includes(id)))
     throw new Forbidden('This token is bound to other agents or tools. Use a token with access to this one.')
@@ -37,14 +37,14 @@ export async function readToolUse(
   return { tool: state, ...(await useOf(database, state, caller)) }
 }
 
-/** The agents that a definition of the tool affects, as far as the caller can see them, and the stored definition. */
+/** Returns the agents that have the tool, the stored definition and the header names. Agents that the caller cannot see are only counted. */
 export async function useOf(database: Database, state: ToolState, caller: Caller) {
   const { seen, others } = await readUse(database.db, state.id, caller)
   const use: ToolUse = { ids: seen.map(({ id }) => id), others }
   return { use, stored: storedText(database, state), headerNames: state.headers.map(({ name }) => name) }
 }
 
-/** Reads the agents that have the tool: the ids of those that the caller can see, and the number of others. Deleted agents do not count. */
+/** Reads the agents that have the tool: those that the caller can see, and the number of others. Ignores deleted agents. */
 async function readUse(db: Kysely<Tables>, id: number, caller: Caller) {
   const agents = await db
     .selectFrom('persona_tool as l')
@@ -61,7 +61,7 @@ async function readUse(db: Kysely<Tables>, id: number, caller: Caller) {
 
 const AGENTS_NAMED_MAX = 100
 
-/** Throws `Refused`, with the agents that the caller can see, if any agent has the tool. */
+/** Throws `Refused` if an agent has the tool. The error lists the agents that the caller can see. */
 export async function requireUnused(db: Kysely<Tables>, id: number, caller: Caller): Promise<void> {
   const { seen, others } = await readUse(db, id, caller)
   if (seen.length + others === 0) return
@@ -71,7 +71,7 @@ export async function requireUnused(db: Kysely<Tables>, id: number, caller: Call
   throw new Refused('TOOL_IN_USE', `Agents use this tool: ${users}. Detach it before you delete it.`, { extra })
 }
 
-/** The stored definition of a tool as a task's input; undefined if it has none. `text` throws `Unavailable` if it was pruned meanwhile. */
+/** Returns the stored definition of a tool as the input of a task; undefined if the tool has none. `text` throws `Unavailable` if the definition was pruned. */
 export function storedText(
   { db }: Database,
   state: Pick<ToolState, 'definition_hash' | 'definition_bytes'>,

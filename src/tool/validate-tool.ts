@@ -88,7 +88,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
   )
 }
 
-/** Parses the server for definitions that have none. It is checked like any other server. */
+/** Parses the address that `complete` adds as a server. It must meet the rules of servers. */
 function parseServer(text: string, loc: Loc): Parsed<string> {
   const reason =
     text.length > SERVER_CHARACTERS ? `has more than ${SERVER_CHARACTERS} characters` : unusableServer(text)
@@ -96,7 +96,7 @@ function parseServer(text: string, loc: Loc): Parsed<string> {
   return { faults: [{ loc, msg: `the address ${reason}`, type: 'server_url_invalid' }] }
 }
 
-/** Refuses a server without `complete`, because it would have no effect. */
+/** Throws `InvalidRequest` for `server` without `complete`, because it would have no effect. */
 function requireCompletion({ complete, server }: ValidationQuery): void {
   if (complete || server === undefined) return
   const msg = 'Only together with complete=true'

@@ -19,7 +19,7 @@ import { TOOL_READS, type ToolState } from './snapshot.js'
 import type { BodyWorkers } from './worker/pool.js'
 import type { UpdateContent } from './worker/tasks.js'
 
-/* The operations that create, update and delete custom tools. */
+/* The operations that create, update, restore and delete custom tools. */
 
 export interface ToolOptions extends OperationOptions {
   workers: BodyWorkers
@@ -32,7 +32,7 @@ const WRITING = { ...MAKING, lookup: TOOL_READS.lookup }
 
 const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = DEFINITION_LIMITS
 
-/** The limits of a body and its definition, as stated in the OpenAPI document. */
+/** The limits of a body and its definition, as the OpenAPI document states them. */
 export const BODY_BOUNDS = bodyBounds(
   TOOL_BODY_BYTES_MAX,
   JSON_BOUNDS.tool.depthMax,
@@ -58,7 +58,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
     body: CustomToolUpdate,
     bodyLimit: TOOL_BODY_BYTES_MAX,
     async ask(request, { strict }) {
-      const state = request.prefetched as ToolState | null // the route's lookup sets it
+      const state = request.prefetched as ToolState | null // set by the route's `lookup`
       const storedHeaders = state?.managed_as ? state.headers.map(({ name }) => name) : [] // other callers must not learn the names
       const content = await workers.run('update_custom_tool', request, { strict, storedHeaders })
       const { unknown, notes } = content
@@ -124,7 +124,7 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
   })
 }
 
-/** The warnings about a stored update: new places that secrets are sent to, duplicate function names, and overwritten changes of others. */
+/** Returns the warnings about a stored update: new destinations of secrets, duplicate function names, and overwritten changes of others. */
 async function warningsOf(
   { database }: ToolOptions,
   caller: Caller,
@@ -167,14 +167,17 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
   })
 }
 
-/** The part of the engine's request that depends on the body. Its key contains the definition's hash and keyed hashes of header values. */
+/**
+ * Returns the part of the engine's request that depends on the body. The idempotency fingerprint includes the definition's hash and keyed hashes of
+ * header values.
+ */
 function askedOf(about: readonly unknown[], content: UpdateContent, ring: KeyRing) {
   const { fields, origins, definitionFaults } = content
   const { definition, custom_headers: given } = fields
   if (definition) noteFacts(definition.hash, { origins })
   const same = (keyId: string | null) => {
     const hashed = given?.map(({ key, value }) => [key, requestHash(ring, keyId, value)])
-    return [...about, { ...fields, definition: definition?.hash, custom_headers: hashed }, 0] // the form of stored keys
+    return [...about, { ...fields, definition: definition?.hash, custom_headers: hashed }, 0] // stored fingerprints have this form
   }
   return { fields, origins, definitionFaults, ring, about: same, secretKeyId: given?.length ? ring.currentId : null }
 }

@@ -4,23 +4,23 @@ import { bytesOf, hexOf, instant, lit, named, on, queries } from '../db/statemen
 import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { AuditTable } from '../db/tables.js'
 
-/** The author of a change in the audit trail, and their request. The operator's id is null. `command`: the `agentctl` command line without secret or personal values. */
+/** The author of a change in the audit trail. `actor_id` is null for the operator. `command` is the `agentctl` command without secret or personal values. */
 export type Actor = Pick<AuditTable, 'actor_id' | 'token_id' | 'request_id' | 'client_address' | 'command'>
 
-/** The stored value of one field before and after a change. Secrets appear only as masks. */
+/** The values of one field before and after a change. Secrets are shown as masks. */
 export interface Change {
   field: string
   from: unknown
   to: unknown
 }
 
-/** A new audit row without its time and hashes, which the writing statement adds. */
+/** A new audit row without its time and hashes. The statement that inserts it adds these. */
 export interface AuditEntry
   extends Actor,
     Pick<AuditTable, 'resource_kind' | 'resource_id' | 'version_after' | 'fields'> {
   difference: string
   taken_from: string | null
-  /** The hash of the replaced definition in hex. A definition stays stored while an audit row refers to it. */
+  /** The hash of the replaced definition in hex. The definition stays stored while an audit row refers to it. */
   definition_before: string | null
 }
 
@@ -39,11 +39,11 @@ export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
   taken_from: 'jsonb',
 }
 
-/** SQL: the email of an audit row's author; `agentctl` for the operator. */
+/** SQL: the email of the author of an audit row; `agentctl` for the operator. */
 export const AUTHOR = sql<string>`coalesce(
   (select u.email from user_account u where u.id = actor_id), actor_id::text, 'agentctl')`
 
-/** The columns that the hash of an audit row covers. Pruning and erasure change none of them. */
+/** The columns that the hash of an audit row covers. Neither pruning nor erasure changes them. */
 type Hashed =
   | ('previous_hash' | 'resource_kind' | 'resource_id' | 'version_before' | 'version_after' | 'at')
   | ('actor_id' | 'token_id' | 'command' | 'fields' | 'difference_hash')
@@ -58,7 +58,7 @@ export function auditHash(of: (column: Hashed) => Expression<unknown>) {
   return digestOf(sql`json_build_array(${sql.join(parts)})::text`)
 }
 
-/** SQL: the columns of a new audit row, without the hashes of the chain. The time is the same in all parts of a statement. */
+/** SQL: the columns of a new audit row except `previous_hash` and `hash`. The time is the same in all parts of a statement. */
 function newRow(param: Param<AuditEntry>) {
   const names = Object.keys(AUDIT_TYPES) as (keyof AuditEntry)[]
   const sent = Object.fromEntries(names.map(name => [name, param(name)])) as Record<
@@ -82,7 +82,7 @@ export function nextHash(param: Param<AuditEntry>, previous: Expression<Buffer>)
   return auditHash(column => row[column])
 }
 
-/** SQL: inserts the audit row for the row in `changed`, which the statement has updated with `nextHash`. Inserts nothing if `changed` is empty. */
+/** SQL: inserts the audit row for the row in `changed`, which has the new hash. Inserts nothing if `changed` is empty. */
 export function insertAudit(param: Param<AuditEntry>) {
   const values = newRow(param)
   const columns = Object.entries<Expression<unknown>>(values).map(([name, value]) => named(value, name))
@@ -97,7 +97,7 @@ function digestOf(text: Expression<string>) {
   return sql<Buffer>`sha256(convert_to(${text}, 'UTF8'))`
 }
 
-/** The SHA-256 of a text in UTF-8, as hex. */
+/** Returns the SHA-256 of a text in UTF-8 as hex. */
 export function sha256(text: string): string {
   return hash('sha256', text)
 }

@@ -15,24 +15,22 @@ import { auditEntry, closeProposals, insertBlank, lockRow, nextId } from './stat
 import { settle, unavailableFor } from './unavailable.js'
 
 /*
- * Creates, updates, deletes and restores agents and tools, for requests and for the operator: READ (with the authentication), decide, render, WRITE.
- *
- * An update of a resource's own columns without an Idempotency-Key is a single writing statement. It does not wait for a locked row, and
- * stores nothing if the row is locked, or if its version or the caller's rights have changed. In that case, and for all other requests,
- * the same steps run in a transaction that takes the key, locks the row and reads again.
- * Invariants: each effective change creates one version and one audit row in one transaction. A decision is written only to the state
- * that it was based on. An unconfirmed commit is never repeated, and the outcome is never guessed.
+ * Creates, updates, deletes and restores agents and tools, for requests and for the operator. Each change is decided from the state that was read,
+ * rendered and written. An update of a resource's own columns without an Idempotency-Key is one writing statement. It stores nothing if the row is
+ * locked, or if its version or the caller's rights have changed. In these cases, and for all other requests, a transaction takes the key, locks the row
+ * and reads the state again. Invariants: each effective change creates one version and one audit row in one transaction. A decision is written only to
+ * the state that it was based on. An unconfirmed commit is never repeated, and its outcome is never guessed.
  */
 
-/** The progress of an attempt. `isKeyTaken`: the key was new. `written`: the audit row that was sent, and the answer to return if it was stored. */
+/** The progress of an attempt. `isKeyTaken`: the key was new. `written`: the audit row that was sent, and the answer if it was stored. */
 interface Attempt<T extends ResourceTypes> {
   isKeyTaken: boolean
   written?: { entry: AuditEntry; answer: Stored<T> }
 }
 
 /**
- * Stores as `store` does, or answers a repeated request. A hidden resource is answered like a missing one before any other statement runs, so
- * that timing does not reveal it. Throws `InvalidRequest` if the key belongs to a different request.
+ * Stores a request like `store`, or answers a repeated request. A hidden resource is refused before any other statement, so that the response time does
+ * not reveal it. Throws `InvalidRequest` if the key belongs to a different request, and the errors of `store`.
  */
 export async function updateOnce<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   const { database, resource, request } = job
@@ -44,7 +42,7 @@ export async function updateOnce<T extends ResourceTypes>(job: Job<T>, state: T[
   return await store(job, state)
 }
 
-/** Answers with the current record and the version of the first answer. Throws `VersionGone` if the caller can no longer see it. */
+/** Answers a repeated request with the current record and the version of the first answer. Throws `VersionGone` if the caller can no longer see the record. */
 async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer): Promise<Stored<T>> {
   const { resource, request, database } = job
   const { kind, act } = resource
@@ -68,8 +66,8 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
 }
 
 /**
- * Stores the changes of a request, starting from the state that was read with the authentication; null for a creation. Throws
- * `ResourceNotFound`, `PreconditionFailed`, `IdempotencyKeyInUse`, `Unavailable` with the outcome, and the errors of `decide`.
+ * Stores the changes of a request. `state` was read with the authentication; it is null for a creation. Throws `ResourceNotFound`,
+ * `PreconditionFailed`, `IdempotencyKeyInUse`, `Unavailable` with the outcome, and the errors of `decide`.
  */
 export async function store<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   const work = async (attempt: Attempt<T>) =>
@@ -77,12 +75,12 @@ export async function store<T extends ResourceTypes>(job: Job<T>, state: T['Stat
   return await settled(job, work)
 }
 
-/** Stores the changes of a request without a key in each of these resources, in one transaction. Throws the same errors as `store`. */
+/** Stores the changes of a request without a key in each of these resources, in one transaction. Throws the errors of `store`. */
 export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: readonly number[]): Promise<void> {
   const { database, request } = job
   await settled(job, attempt =>
     inTransaction(database, { rollback: request.dryRun }, async trx => {
-      // Sequentially, so that a caller without the right to the first resource locks no other.
+      // One after another, so that a caller without rights on the first resource does not lock the others.
       for (const id of ids.toSorted((a, b) => a - b)) {
         const { entry, answer } = await storeLocked(trx, { ...job, request: { ...request, id } })
         if (entry !== undefined) attempt.written = { entry, answer }
@@ -92,7 +90,7 @@ export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: r
   )
 }
 
-/** Retries work that was certainly not applied, answers a request that another one with its key preceded, and looks for a commit with a lost answer. */
+/** Runs work. Retries it if it was certainly not applied. Answers a repeated request. If a commit was not confirmed, finds out whether it was stored. */
 async function settled<T extends ResourceTypes, Result>(
   job: Job<T>,
   work: (attempt: Attempt<T>) => Promise<Result>,
@@ -109,12 +107,12 @@ async function settled<T extends ResourceTypes, Result>(
     const failure = unavailableFor(error) ?? error
     if (failure instanceof Unavailable) failure.isKeyLookedUp = attempt.isKeyTaken
     if (!(failure instanceof pg.DatabaseError)) throw failure
-    // The server refused a statement or the commit, for example because of a trigger that someone added.
+    // The server refused a statement or the commit, for example because of a trigger that an operator has added.
     throw new Failed(job.request.key === null || attempt.isKeyTaken ? 'not_applied' : 'unknown', failure)
   }
 }
 
-/** Stores a change without a transaction. Returns undefined if the request needs one, or if the row is locked or has changed since it was read. */
+/** Stores a change without a transaction. Returns undefined if the request needs a transaction, or if the row is locked or has changed since it was read. */
 async function storeAlone<T extends ResourceTypes>(
   job: Job<T>,
   state: T['State'] | null,
@@ -127,7 +125,7 @@ async function storeAlone<T extends ResourceTypes>(
   const decision = await decide(db, job, state)
   const writes = decision.changes.length > 0 && !request.dryRun
   if (!writes && !isOfNow) {
-    // The record may have changed while the body arrived.
+    // The record can have changed while the body arrived.
     const now = await readNow(db, job)
     return await storeAlone({ ...job, request: now.request }, now.state, attempt, true)
   }
@@ -143,7 +141,7 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
   const { database, resource, request } = job
   const { key, dryRun, caller } = request
   const creates = resource.act === 'creation'
-  const id = creates ? await nextId(database.db, resource.kind) : request.id // encrypted values are bound to the id
+  const id = creates ? await nextId(database.db, resource.kind) : request.id // the id is needed for encrypting values
   return await inTransaction(database, { rollback: dryRun }, async trx => {
     if (key !== null) await takeKey(trx, key)
     attempt.isKeyTaken = true
@@ -158,7 +156,7 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
 
 type Asked<T extends ResourceTypes> = Pick<Job<T>, 'resource' | 'request'>
 
-/** Stores the changes of a request in the current transaction, with the caller's current rights. Throws the same errors as `store`. */
+/** Stores the changes of a request in the current transaction, with the caller's current rights. Throws the errors of `store`. */
 export async function storeLocked<T extends ResourceTypes>(trx: Transaction<Tables>, { resource, request }: Asked<T>) {
   await lockRow(trx, resource.kind, request.id)
   const { answer, entry } = await decideAndWrite(trx, resource, request, async () => {
@@ -180,16 +178,16 @@ export async function changeAsOperator<T extends ResourceTypes>(
 ): Promise<{ name: string; version: number; changes: Change[] }> {
   await lockRow(trx, resource.kind, id)
   const { state, decision, entry } = await decideAndWrite(trx, resource, { actor, dryRun: false }, async () => {
-    const state = await readState(trx, resource, id, OPERATOR) // reads after waiting for the lock
+    const state = await readState(trx, resource, id, OPERATOR) // read after the lock was acquired
     return { state, viewer: OPERATOR, decision: await decide(state) }
   })
   return { name: state.name, version: entry?.version_after ?? state.version, changes: decision.changes }
 }
 
-/** Give up after 5 attempts if shares or rights keep changing while the row is locked. */
+/** The maximum number of attempts if shares or rights keep changing while the row is locked. */
 const LOCKED_TRIES_MAX = 5
 
-/** Decides on a locked row and writes. Shares and rights are not locked: if they change meanwhile, decides again. */
+/** Decides on a locked row and writes. Shares and rights are not locked. If they change meanwhile, decides again. */
 async function decideAndWrite<T extends ResourceTypes, More>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
@@ -209,7 +207,7 @@ async function decideAndWrite<T extends ResourceTypes, More>(
   throw new Unavailable('overloaded', message, 'not_applied')
 }
 
-/** Reads the current caller and resource. Throws `ResourceNotFound`. */
+/** Reads the current caller and resource. Throws `ResourceNotFound` and the errors of the authentication. */
 export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, { resource, request }: Asked<T>) {
   const { statement } = resource.reads.lookup
   const { caller, prefetched } = await request.readNow(db, { statement, id: request.id })
@@ -225,7 +223,7 @@ export async function decide<T extends ResourceTypes>(
   locks = false,
 ): Promise<T['Decision']> {
   const decision = await resource.decide(db, state, request, locks).catch(error => {
-    // The mask may belong to the older state that the tag names. The answer then reports the changes since that state.
+    // The unknown mask can belong to the older version in `If-Match`. The answer is then a 412 with the changes since that version.
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined
   })
@@ -240,7 +238,7 @@ async function answerOf<T extends ResourceTypes>(
   state: T['State'],
   decision: T['Decision'],
 ): Promise<Stored<T>> {
-  // A caller with a stale tag always gets the snapshot. Otherwise they could next overwrite changes that they have not seen.
+  // A caller with a stale tag gets the snapshot, so that they do not overwrite changes that they have not seen.
   const isMinimal = request.minimal && !(decision.changes.length === 0 && isStale(request, state))
   const snapshot = isMinimal ? null : await resource.render(db, decision.after, request.snapshotBytesMax)
   const overwritten = await overwrittenBy(db, request, state, decision.changes)

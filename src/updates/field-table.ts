@@ -2,11 +2,11 @@ import type { TSchema } from '@sinclair/typebox'
 import type { Selectable } from 'kysely'
 import type { VersionedTable } from '../db/tables.js'
 
-/* Types and functions for a table of fields, from which a resource's schemas, statements, audit rows and documents are derived. */
+/* Types and functions for the table of a resource's fields. Schemas, statements, audit rows and documents are derived from this table. */
 
 export type SqlType = 'text' | 'boolean' | 'integer' | 'double precision' | 'json' | 'timestamptz' | 'uuid'
 
-/** The content columns of a versioned table, with their types when read. */
+/** The content columns of a versioned table. */
 export type ContentColumns<Table> = Omit<Selectable<Table>, 'id' | keyof VersionedTable>
 
 export const LIST_ITEMS_MAX = 1_000
@@ -16,15 +16,15 @@ export interface AnyColumnField {
   readonly column: SqlType
   readonly nullable: boolean
   readonly blank: unknown
-  /** Schema of the value in a request; `Optional` if it may be absent. If undefined, only the operator can change the field. */
+  /** The schema of the value in a request. If undefined, only the operator can change the field. */
   readonly request?: TSchema
-  /** Converts a valid value to its stored form; returns undefined if the value counts as absent. */
+  /** Converts a valid value to its stored form. Returns undefined if the value counts as absent. */
   readonly canonical?: (value: never) => unknown
-  /** Schema of the value in a snapshot. If undefined, snapshots omit the field. */
+  /** The schema of the value in a snapshot. If undefined, snapshots omit the field. */
   readonly answer?: TSchema
-  /** Schema of the value when one resource is read, if snapshots omit the field. */
+  /** The schema of the value in the read of one resource, if snapshots omit the field. */
   readonly read?: TSchema
-  /** Schema of the value in an organisation document, if different from `request`. */
+  /** The schema of the value in an organisation document. Default: `request`. */
   readonly document?: TSchema
 }
 
@@ -42,21 +42,21 @@ interface ColumnField<Value> extends AnyColumnField {
   readonly canonical?: (value: never) => Value | undefined
 }
 
-/** Requires a field for each column of a table, and allows no others. */
+/** Requires exactly one field for each column of a table. */
 export type ColumnFields<Columns, Rows> = { readonly [C in keyof Columns]: ColumnField<Columns[C]> } & {
   readonly [R in Exclude<ColumnRow<Rows>, keyof Columns>]: never
 }
 
 type ColumnRow<Rows> = { [R in keyof Rows]: Rows[R] extends { column: SqlType } ? R : never }[keyof Rows]
 
-/** Splits a text into words, typed as literals. */
+/** Splits a text into words and returns them with literal types. */
 export function words<const Text extends string>(text: Text): Words<Text>[] {
-  return text.split(' ') as Words<Text>[] // `Words` does the same for types
+  return text.split(' ') as Words<Text>[] // `Words` splits the type in the same way
 }
 
 type Words<Text extends string> = Text extends `${infer Word} ${infer Rest}` ? Word | Words<Rest> : Text
 
-/** Compares stored values. Lists and records are compared as JSON text, in which the order of keys is fixed. */
+/** Compares stored values. Objects are compared as JSON text, because their keys have a fixed order. */
 export function sameValue(a: unknown, b: unknown): boolean {
   if (a === b || typeof a !== 'object' || typeof b !== 'object') return a === b
   const areLists = Array.isArray(a) && Array.isArray(b)

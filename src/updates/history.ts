@@ -19,12 +19,12 @@ export interface HistoryRow extends ChangedRow {
   proposal: { id: number; author: { id: string; email: string } } | null
 }
 
-/** The size at which a page ends early, counting its rows and their replaced definitions. */
+/** The size at which a page ends early. It includes the rows and their replaced definitions. */
 const PAGE_BYTES_MAX = 4 * 2 ** 20
 
 /**
- * Reads the newest `limit` entries of a history, or the newest ones before version `before`, without rows of an earlier tool that had the same id.
- * `keptFrom` is the first version that can still be read and restored. Throws `ResourceNotFound`.
+ * Reads the newest `limit` entries of a history, or the newest ones before version `before`. Omits rows of an earlier tool with the same id. `keptFrom`
+ * is the first version that can be read and restored. Throws `ResourceNotFound`.
  */
 export async function historyOf<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
@@ -47,7 +47,7 @@ export async function historyOf<T extends ResourceTypes>(
       ])
       .executeTakeFirstOrThrow()
     const first = Math.max(oldest ?? state.version, removed ?? 0)
-    // The size of the old contents of the newer rows on the page.
+    // The size of the contents of all newer rows on the page.
     const newer = sql<number>`sum(a.difference_bytes + coalesce(d.size_bytes, 0)) over (
       order by a.version_after desc rows between unbounded preceding and 1 preceding)`
     const page = all
@@ -71,12 +71,12 @@ export async function historyOf<T extends ResourceTypes>(
   })
 }
 
-/** Matches the `command` of audit rows of restorations, by the service or by any version of `agentctl`. */
+/** Matches the `command` of a restoration, by the service or any version of `agentctl`. */
 const RESTORES = '^(agentctl (rollback|agent restore|tool restore)|restore )'
 
 export const ACTIONS = ['created', 'updated', 'deleted', 'restored', 'applied'] as const
 
-/** SQL: the action of the audit row `a`. A tool that reuses the id of a removed tool was created. */
+/** SQL: the action of the audit row `a`. The first row of a tool with the id of a removed tool is `created`. */
 export const ACTION = sql<(typeof ACTIONS)[number]>`case
   when a.version_before = 0 or a.difference #>> '{name,from}' = '' or exists (
     select from audit r where r.resource_kind = a.resource_kind and r.resource_id = a.resource_id
@@ -85,15 +85,15 @@ export const ACTION = sql<(typeof ACTIONS)[number]>`case
   when a.fields && '{removed,deleted}' then 'deleted'
   when a.actor_id is null then 'applied' else 'updated' end`
 
-/** SQL: the proposal that the audit row `a` approved, which its command names. */
+/** SQL: the proposal that the audit row `a` approved. The row's command contains its id. */
 const PROPOSAL = sql<HistoryRow['proposal']>`(
   select json_build_object('id', named[1]::integer, 'author', json_build_object('id', u.id, 'email', u.email))
   from regexp_match(a.command, '^approve --proposal (\\d+) --author (\\S+)$') named join user_account u on u.id = named[2]::uuid)`
 
-/** Longer values are left out of the history. Reads of the versions have them. */
+/** The size limit of a value in the history. Longer values are only in reads of the versions. */
 export const SHOWN_BYTES_MAX = 4 * 1024
 
-/** A `HistoryEntry`. Without `changes`, its content is no longer stored. */
+/** Returns a `HistoryEntry`. Its changes are null if the row's content was pruned. */
 export function historyEntry(row: HistoryRow, changes: readonly Change[] = []) {
   const { version, at, action, request_id, proposal, fields, difference } = row
   const short = (value: unknown) =>

@@ -6,21 +6,21 @@ import { IdempotencyKeyInUse, InvalidRequest } from '../errors.js'
 import { sha256 } from './audit.js'
 
 /*
- * Repeated requests with an `Idempotency-Key`. The transaction of a request first inserts its key, so the second of two concurrent requests with
- * the same key waits for the first. A refusal rolls the key back. A request that succeeds keeps it, even if it changed nothing.
+ * Repeated requests with an `Idempotency-Key`. The transaction of a request first inserts its key. A concurrent request with the same key waits for
+ * this transaction. A refusal rolls the key back. A success keeps it, even if nothing changed.
  */
 
 /** A request's idempotency key and fingerprint. */
 export interface RequestKey {
   /** The SHA-256, in hex, of the caller's id and the `Idempotency-Key`. */
   key: string
-  /** The id of the key that the fingerprint uses to hash header values; null if there are none. */
+  /** The id of the key that hashes header values in the fingerprint; null if the request has none. */
   secretKeyId: string | null
-  /** The SHA-256 of the request in hex. Header values in it are hashed with this key of the ring. */
+  /** Returns the SHA-256 of the request in hex. Header values are hashed with this key of the ring. */
   fingerprint(secretKeyId: string | null): string
 }
 
-/** Makes the key that identifies a stored request. `asked` returns all that two equal requests have in common. */
+/** Returns the key that identifies a stored request. `asked` returns the values that are equal in equal requests. */
 export function requestKey(
   caller: Caller,
   key: string | undefined,
@@ -34,12 +34,12 @@ export function requestKey(
 
 /** The result of the first request with a key. */
 export interface FirstAnswer {
-  /** The id of the resource. Absent for updates without changes that versions before 3.0 stored; the id is then in the path. */
+  /** The id of the resource. Versions before 3.0 did not store it for requests without changes. The path then contains it. */
   id?: number
   version: number
 }
 
-/** An earlier request with the same key was stored, and this request repeats it. */
+/** The same request was stored before. */
 export class Repeated extends Error {
   constructor(readonly first: FirstAnswer) {
     super('a request with this Idempotency-Key was stored before')
@@ -47,9 +47,8 @@ export class Repeated extends Error {
 }
 
 /**
- * Takes the key of a request, as the first step of its transaction. Waits for another transaction with the same key, and throws
- * `IdempotencyKeyInUse` after LOCK_TIMEOUT_MS. Throws `Repeated` if the same request was stored before, and `InvalidRequest` if a different
- * request used the key.
+ * Takes the key of a request as the first step of its transaction. Waits for other transactions with the same key, and throws `IdempotencyKeyInUse`
+ * after LOCK_TIMEOUT_MS. Throws `Repeated` if the same request was stored before, and `InvalidRequest` if a different request has the key.
  */
 export async function takeKey(trx: Transaction<Tables>, request: RequestKey): Promise<void> {
   const taken = await trx
@@ -65,7 +64,7 @@ export async function takeKey(trx: Transaction<Tables>, request: RequestKey): Pr
   throw first === undefined ? new IdempotencyKeyInUse() : new Repeated(first) // undefined if it was pruned meanwhile
 }
 
-/** The result of the first request with this key, if any. Throws `InvalidRequest` if that request was different. */
+/** Returns the result of the first request with this key, if any. Throws `InvalidRequest` if that request was different. */
 export async function firstAnswer(
   db: Kysely<Tables>,
   { key, fingerprint }: RequestKey,
@@ -95,7 +94,7 @@ export async function fillKey(
     .execute()
 }
 
-/** True if the resource was removed after this version. Its id may now belong to another resource. */
+/** True if the resource was removed after this version. Another resource can have its id now. */
 export async function wasRemovedSince(db: Kysely<Tables>, kind: ResourceKind, id: number, version: number) {
   const removal = db
     .selectFrom('audit')

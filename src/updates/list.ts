@@ -5,7 +5,7 @@ import type { Caller } from '../auth/caller.js'
 import { anyOf, columnsOf, instant, jsonText, lit, named, on, queries, val } from '../db/statements/queries.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 
-/* Lists of agents and tools, read by pages. In their expressions, `r` is the agent or tool. */
+/* Lists of agents and tools in pages. In the expressions, `r` is the agent or tool. */
 
 interface AskedPage {
   name?: string
@@ -14,7 +14,7 @@ interface AskedPage {
   rows: number
 }
 
-/** Reads a page of records that the caller can see, each as its JSON text. */
+/** Reads a page of records that the caller can see. Each record is JSON text. */
 export type ReadPage = (
   db: Kysely<Tables>,
   caller: Caller,
@@ -24,8 +24,8 @@ export type ReadPage = (
 const column = columnsOf<Record<string, unknown>>('r')
 
 /**
- * Returns a function that reads up to `rows` visible records with ids larger than `after`, in order. `schema` lists the members of a record, and
- * `computed` has the members that are not columns. `ids`: the resources that the token is bound to.
+ * Returns a function that reads a page: up to `rows` visible records with ids larger than `after`, sorted by id. `schema` has the members of a record,
+ * and `computed` the members that are not columns. `ids` are the resources that the token is bound to, or null.
  */
 export function pagesOf(
   kind: ResourceKind,
@@ -39,7 +39,7 @@ export function pagesOf(
     owner: jsonObjectFrom(person.where('u.id', '=', column(owner) as Expression<string>)),
     updated_at: on<object>()
       .selectFrom('audit as a')
-      .select(({ ref }) => instant(ref('a.at')).as('at')) // null after the row was pruned
+      .select(({ ref }) => instant(ref('a.at')).as('at')) // null if the row was pruned
       .where('a.resource_kind', '=', lit(kind))
       .where('a.resource_id', '=', column('id') as Expression<number>)
       .where('a.version_after', '=', column('version') as Expression<number>),

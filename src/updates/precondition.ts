@@ -7,9 +7,9 @@ import { AUTHOR, type Change } from './audit.js'
 import type { Act, Decision, Overwritten, UpdateRequest, VersionedState } from './resource.js'
 import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.js'
 
-/* What an update needs besides the right to it: approval, and the state that `If-Match` and `If-None-Match` name. */
+/* What an update requires in addition to the caller's right: approval, and the preconditions of `If-Match` and `If-None-Match`. */
 
-/** Throws `Refused` if this record can be changed only by a proposal. */
+/** Throws `Refused` if the caller can change this record only by a proposal. */
 export function requireDirect(
   act: Act,
   { kind, requireApproval, caller }: UpdateRequest,
@@ -34,8 +34,8 @@ export function isStale({ kind, precondition }: Asked, { id, version }: Versione
 const IF_MATCH_REQUIRED = 'This update must have If-Match. A GET of the agent or tool returns its current ETag.'
 
 /**
- * Returns the decision if the request's preconditions hold. `decision` is undefined if it was impossible in this state, and `If-Match` names another
- * one. Throws `Refused`, or `PreconditionFailed` with the changes since the named state.
+ * Returns the decision if the request's preconditions hold. `decision` is undefined if the request does not fit this state and `If-Match` names another
+ * one. Throws `Refused`, or `PreconditionFailed` with the changes since the state in `If-Match`.
  */
 export async function requirePrecondition<D extends Decision>(
   db: Kysely<Tables>,
@@ -52,19 +52,19 @@ export async function requirePrecondition<D extends Decision>(
   if (namesState(ifNoneMatch, tag)) throw new PreconditionFailed('matched', tag)
   const named = versionsInTags(precondition, kind, state.id, state.version)
   const since = named.length === 0 ? undefined : Math.max(...named)
-  // A retry after a lost answer finds its own change already stored. This counts as success.
+  // A retry after a lost answer finds its own change. This counts as success.
   const isRetry = decision?.changes.length === 0 && since !== undefined
   if (decision !== undefined && (isRetry || !isStale(request, state))) return decision
   if (since === undefined) throw new PreconditionFailed('unknown_tag', tag)
   throw new PreconditionFailed('changed', tag, await changesSince(db, kind, state.id, since))
 }
 
-/** How long a change is recent (DECISIONS section 8). */
+/** The age up to which a change is recent (DECISIONS section 8). */
 const RECENT_MS = 15 * 60_000
 
 const isRecent = ({ at }: RecentChange) => Date.now() - at < RECENT_MS
 
-/** The recent changes of a resource after this user has changed these fields. */
+/** Returns the recent changes of a resource, with a new change of these fields by this user. */
 export function recentChanges(
   before: readonly RecentChange[],
   changed: readonly string[],
@@ -75,7 +75,7 @@ export function recentChanges(
   return [...kept, { by: user, at: Date.now(), fields: [...changed] }].filter(({ fields }) => fields.length > 0)
 }
 
-/** Reads the recent changes by others that an update without a precondition overwrites. */
+/** Reads the recent changes by others that an update without `If-Match` overwrites. */
 export async function overwrittenBy(
   db: Kysely<Tables>,
   { precondition, caller }: UpdateRequest,

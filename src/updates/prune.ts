@@ -7,13 +7,12 @@ type Retention = Config['history']
 
 const BYTES_MAX = 64 * 2 ** 20
 const ROWS_AT_ONCE = 1_000
-/** Longer than for requests, because no client waits for a step. */
+/** Longer than for requests, because no client waits. */
 const STATEMENT_TIMEOUT_MS = 60_000
 
 /**
- * Removes history beyond the retention period (DECISIONS section 10), in small steps that do not wait for writers. Each step leaves valid
- * chains, so pruning can be interrupted and can run in several processes. Returns the numbers of audit rows removed, of differences removed from
- * rows, and of unused definitions removed.
+ * Removes history after the retention period (DECISIONS section 10), in small steps that do not wait for writers. Each step leaves valid chains, so
+ * pruning can be interrupted and can run in several processes. Returns how many audit rows, differences and unused definitions were removed.
  */
 export async function pruneHistory(
   db: Kysely<Tables>,
@@ -48,8 +47,8 @@ export async function pruneHistory(
 }
 
 /**
- * Prunes the old contents of agents and tools that changed in the last `minutes`, or of all. The newest difference is kept whatever its size, so
- * that the last change can be shown and reverted. Returns the number of differences removed.
+ * Removes old differences of agents and tools, or of those that changed in the last `minutes`. Always keeps the newest difference, so that the last
+ * change can be shown and reverted. Returns the number of differences removed.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
   const late = sql`(a.resource_kind, a.resource_id) in (
@@ -70,13 +69,13 @@ export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retenti
   )
 }
 
-/** SQL: stores in the feed the highest position of the rows in `gone`. */
+/** SQL: stores the highest position of the rows in `gone` in the feed, so that older cursors are refused. */
 const PASSED = sql`
   update change_feed set (pruned_transaction_id, pruned_place) = (last.transaction_id, last.place)
   from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last
   where (last.transaction_id, last.place) > (pruned_transaction_id, pruned_place)`
 
-/** SQL: removes the old rows of a chain, and stores the hash of the newest removed row with the resource. Removes nothing while a writer holds the resource's row. */
+/** SQL: removes the old rows of a chain. Stores the hash of the newest removed row with the resource. Removes nothing if the resource's row is locked. */
 function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
   const [resource, chain] = [sql.table(kind), sql`resource_kind = ${kind} and resource_id = ${id}::integer`]
   return sql`
@@ -96,7 +95,7 @@ function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
     select from gone`
 }
 
-/** SQL: removes unused definitions. If a writer refers to one at the same time, a foreign key prevents its removal. */
+/** SQL: removes unused definitions. If a concurrent writer refers to one, the foreign key prevents its removal. */
 const UNUSED_DEFINITIONS = sql`
   delete from tool_definition where hash in (
     select hash from tool_definition d

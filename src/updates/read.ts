@@ -16,8 +16,8 @@ import type {
 } from './resource.js'
 
 /**
- * Answers with an earlier version. The caller's right to it was already checked. Related records are shown as they are now, if the caller can
- * see them; `notes` lists the others. Throws `ResourceNotFound`, `VersionNotFound`, `VersionGone`, `SnapshotTooLarge`.
+ * Answers with an earlier version. The caller's right to it was checked before. Related records are shown as they are now. `notes` lists those that the
+ * caller cannot see. Throws `ResourceNotFound`, `Refused`, `VersionGone` and `SnapshotTooLarge`.
  */
 export async function answerPast<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
@@ -33,7 +33,7 @@ export async function answerPast<T extends ResourceTypes>(
   })
 }
 
-/** Reads a resource as a viewer sees it. Throws `ResourceNotFound`. */
+/** Reads a resource for a viewer. Throws `ResourceNotFound`. */
 export async function readState<T extends ResourceTypes>(
   db: Executor,
   { kind, reads }: VersionedResource<T>,
@@ -45,7 +45,7 @@ export async function readState<T extends ResourceTypes>(
   return row.state
 }
 
-/** Runs work in one database snapshot, so that all its reads see the same moment. */
+/** Runs work in one database snapshot, so that all reads are of the same moment. */
 export async function inOneSnapshot<Result>(
   { db }: Pick<Database, 'db'>,
   work: (trx: Transaction<Tables>) => Promise<Result>,
@@ -54,8 +54,8 @@ export async function inOneSnapshot<Result>(
 }
 
 /**
- * The values in an earlier version of all fields that have changed since. Each is the old value in the first later audit row that changes the
- * field. Throws `Refused`.
+ * Returns the earlier values of all fields that were changed after a version. Each is the old value in the first later audit row that changes the
+ * field. Throws `Refused` and `VersionGone`.
  */
 export async function readPast(
   db: Kysely<Tables>,
@@ -75,7 +75,7 @@ export async function readPast(
     .orderBy('change.key')
     .orderBy('a.version_after')
     .execute()
-  // Read after the changes, to detect rows that were pruned meanwhile.
+  // Read after the changes, to detect rows that were pruned during the reads.
   const { oldest } = await changesOfRow
     .select(({ fn }) => fn.min('a.version_before').as('oldest'))
     .executeTakeFirstOrThrow()
@@ -88,7 +88,7 @@ export async function readPast(
   const values: PastValues = Object.fromEntries(changes.map(({ key, from }) => [key, from]))
   if (values.removed !== undefined)
     throw new VersionGone('deleted', `At that version, ${name} was another record, which was deleted.`)
-  // Every resource has a name. An empty one means that the tool had been removed by then and was created again later.
+  // Every resource has a name. An empty name means that the tool had been removed by then and was created again later.
   if (values.deleted === true || values.name === '')
     throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted. Choose another version.`)
   const pruned = since.where('a.difference', 'is', null).select(({ fn }) => fn.max('a.version_after').as('to'))
@@ -98,7 +98,7 @@ export async function readPast(
   throw new VersionGone('pruned', message)
 }
 
-/** The decision of a restoration. `left` describes the fields that it cannot restore. Throws `Forbidden` under strict handling. */
+/** Returns the decision of a restoration. `left` describes the fields that it cannot restore. Throws `Forbidden` with strict handling if there are any. */
 export function restored<D extends Decision, Left extends ReadonlyMap<string, string>>(
   decision: D,
   { fields: { version }, strict }: Restoration,
@@ -109,7 +109,7 @@ export function restored<D extends Decision, Left extends ReadonlyMap<string, st
   return { ...decision, left, command: `restore --version ${version}` }
 }
 
-/** Converts an error of a restoration. Faults are reported at `version`, the body's only field, and their messages name the places within that version. */
+/** Converts an error of a restoration. The place of each fault becomes `version`, the only field of the body, and its message names the place in the version. */
 export function inVersion(error: unknown): unknown {
   if (!(error instanceof InvalidRequest)) return error
   const loc = ['body', 'version']

@@ -9,30 +9,30 @@ import type { Actor, AuditEntry, Change } from './audit.js'
 import type { RequestKey } from './idempotency.js'
 import type { Precondition } from './tag.js'
 
-/* The interface between the engine and a kind of resource. */
+/* The interface between the update engine and one kind of resource. */
 
-/** A change of a field by someone other than the caller, which an update replaces. `by` is an email, or `agentctl` for the operator. */
+/** A recent change by someone other than the caller that an update overwrites. `by` is an email, or `agentctl` for the operator. */
 export interface Overwritten {
   field: string
   by: string
   ageS: number
 }
 
-/** An agent or a tool as read by one statement. */
+/** An agent or a tool as one statement reads it. */
 export interface VersionedState {
   id: number
-  /** Empty only in a new row without a version. */
+  /** Empty only in a new row without content. */
   name: string
   version: number
   recent_changes: RecentChange[]
 }
 
-/** The changes of an allowed request. Each kind of resource adds the data that its statements and warnings need. */
+/** The changes of an allowed request. Each kind of resource adds members for its statements and warnings. */
 export interface Decision {
   changes: Change[]
-  /** The record after the change, in the form that answers show. */
+  /** The record after the change. */
   after: VersionedState
-  /** The hash of the tool's definition that is replaced or removed. The audit row keeps the definition stored. */
+  /** The hash of the tool's definition that is replaced or removed. */
   replaced?: string | null
   command?: string
 }
@@ -41,36 +41,36 @@ export interface OperationOptions {
   database: Database
   snapshotBytesMax: number
   requireIfMatch: boolean
-  /** The resources that only administrators can change without a proposal. */
+  /** The kinds of resources that only administrators can change without a proposal. */
   requireApproval: 'none' | 'tools' | 'all'
   propose: Propose
 }
 
-/** Stores an update as a proposal and returns the proposal as the snapshot. */
+/** Stores an update as a proposal. The snapshot in the result is the proposal. */
 export type Propose = <T extends ResourceTypes>(job: Job<T>, message: string) => Promise<Stored<T>>
 
 export interface ReadRequest extends Pick<OperationOptions, 'snapshotBytesMax'> {
   caller: Caller
 }
 
-/** An authenticated request that stores something. Each kind of resource adds the data that its decision needs. */
+/** An authenticated request that stores something. Each kind of resource adds the members that its decision needs. */
 export interface UpdateRequest extends ReadRequest {
   kind: ResourceKind
   id: number
-  /** Authenticates the caller again and reads the lookup's resource. Throws a refusal. */
+  /** Authenticates the caller again and reads the resource of the lookup. Throws a refusal. */
   readNow(executor: Executor, lookup: Lookup): Promise<CallerNow>
   actor: Actor
   fields: object
   precondition: Precondition
   ifNoneMatch: Precondition
-  /** True if every update must have a precondition. A token may require one too. */
+  /** True if every update must have a precondition. A token can also require one. */
   preconditionRequired: boolean
-  /** Which resources only administrators can change directly: the setting, but `none` while a proposal is stored or approved. */
+  /** As in `OperationOptions`, but `none` while a proposal is stored or approved. */
   requireApproval: OperationOptions['requireApproval']
   dryRun: boolean
   /** True if the update is only proposed. The right to edit is then checked when it is approved. */
   proposes?: boolean
-  /** True if unknown fields, and fields that would not be restored, are refused. */
+  /** True if unknown fields, and fields that cannot be restored, are refused. */
   strict: boolean
   minimal: boolean
   key: RequestKey | null
@@ -86,33 +86,33 @@ export interface ResourceTypes {
   Decision: Decision
 }
 
-/** What a request does, as the noun in messages. */
+/** The kind of a request, as a noun in messages. */
 export type Act = 'update' | 'creation' | 'deletion' | 'restoration'
 
 /** How one kind of resource is read, decided, stored and shown. */
 export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
   readonly act: Act
-  /** How the caller finds out the outcome of a lost commit. Default: `waysToRepeat`. */
+  /** A sentence on how to find out the outcome of an unconfirmed commit. Default: `waysToRepeat`. */
   readonly remedy?: string
-  /** The columns of a new row with this owner; the operator's rows have none. */
+  /** The columns of a new row. `owner` is null for the operator. */
   newRow(owner: string | null): Readonly<Record<string, unknown>>
-  /** `lookup` reads the state together with the caller; `read` reads it as a viewer sees it. */
+  /** `lookup` reads the state together with the caller. `read` reads the state for a viewer. */
   readonly reads: {
     lookup: NonNullable<RoutePolicy['lookup']>
     read: Statement<ViewerParameters & { id: number }, { state: T['State'] }>
   }
   isVisible(state: T['State'], caller: Caller): boolean
-  /** True if the request needs no transaction, because it changes only columns of the resource's own row. */
+  /** True if the request changes only columns of the resource's own row, so that it needs no transaction. */
   isAlone(state: T['State'], request: T['Request']): boolean
   /**
-   * Decides on the request, after reading newly referenced records with at most one statement. `locks`: first locks what the write will lock,
-   * which requires a transaction. Throws domain errors.
+   * Decides on the request. Reads newly referenced records with at most one statement. `locks`: first locks the rows that the write needs, which
+   * requires a transaction. Throws refusals.
    */
   decide(db: Kysely<Tables>, state: T['State'], request: T['Request'], locks?: boolean): Promise<T['Decision']>
   /**
-   * Stores the decision and its audit row, unless the row is locked or its version or the rights have changed. Returns the new version. `db`
-   * must be a transaction unless `isAlone` returned true.
+   * Stores the decision and its audit row and returns the new version. Stores nothing and returns undefined if the row is locked, or if its version or
+   * the caller's rights have changed. Requires a transaction unless `isAlone` returned true.
    */
   write(
     db: Kysely<Tables>,
@@ -121,17 +121,14 @@ export interface VersionedResource<T extends ResourceTypes> {
     viewer: ViewerParameters,
     entry: AuditEntry,
   ): Promise<number | undefined>
-  /** Renders a state. `isRead`: includes the fields that only reads have. Throws `SnapshotTooLarge` if the definitions exceed `bytesMax`. */
+  /** Renders a state as JSON. `isRead`: includes the fields that only reads have. Throws `SnapshotTooLarge` if the result would exceed `bytesMax`. */
   render(
     db: Kysely<Tables>,
     state: T['State'] | T['Decision']['after'],
     bytesMax: number,
     isRead?: boolean,
   ): Promise<string>
-  /**
-   * The state with earlier values of these fields, taken from audit rows, limited to the parts that the viewer can see now. `notes` lists the
-   * omitted parts. Throws `VersionGone`.
-   */
+  /** Returns the state with these earlier values. Omits parts that the viewer cannot see now, and lists them in `notes`. Throws `VersionGone`. */
   past(
     db: Kysely<Tables>,
     state: T['State'],
@@ -140,14 +137,14 @@ export interface VersionedResource<T extends ResourceTypes> {
   ): Promise<{ state: T['State']; notes: string[] }>
   /** Checks the right to read earlier versions. Throws a refusal. */
   requireVersions(state: T['State'], caller: Caller): void
-  /** The changes of these rows, with names next to ids. A long definition is undefined. */
+  /** Returns the changes of these rows, with names next to ids. */
   changesOf(
     db: Kysely<Tables>,
     state: T['State'],
     rows: readonly ChangedRow[],
     viewer: ViewerParameters,
   ): Promise<Change[][]>
-  /** The users and groups that can no longer see the resource after a change; null if there are none. */
+  /** Returns the users and groups that can no longer see the resource after a change; null if there are none. */
   takenFrom?(state: T['State'], after: T['Decision']['after']): object | null
 }
 
@@ -157,21 +154,21 @@ export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['R
   request: Request
 }
 
-/** The part of an audit row that the history shows as changes. `difference` is null if it was pruned. */
+/** The part of an audit row that the history shows as changes. `difference` is null after pruning. */
 export interface ChangedRow {
   difference: Record<string, { from: unknown; to: unknown }> | null
 }
 
-/** The old values of the fields that have changed since an earlier version. */
+/** The earlier values of the fields that were changed after a version. */
 export type PastValues = Readonly<Record<string, unknown>>
 
 export interface Stored<T extends ResourceTypes> {
   snapshot: string | null
   id: number
   version: number
-  /** Null if the request repeats a stored one. */
+  /** Null for a repeated request. */
   decision: T['Decision'] | null
   overwritten: Overwritten[]
-  /** The address and tag of the proposal, if the update is only proposed. */
+  /** The address and tag of the proposal, if the update was proposed. */
   proposal?: { location: string; tag: string }
 }

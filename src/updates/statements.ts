@@ -28,7 +28,7 @@ interface Versioned extends VersionedTable {
   id: Generated<number>
 }
 
-/** SQL: the row `alias` as `VersionedState` JSON, with the given members added. */
+/** SQL: the row `alias` as JSON, with the members of `VersionedState` and these members. */
 export function versionedState<State extends VersionedState>(
   alias: string,
   members: Record<string, Expression<unknown>>,
@@ -39,7 +39,7 @@ export function versionedState<State extends VersionedState>(
   return jsonObjectFrom(queries().selectNoFrom(columns)).$castTo<State>()
 }
 
-/** The statements that read an agent or a tool. `lookup`, for routes, also reads the caller; `read` returns the state as its viewer sees it. */
+/** Returns the statements that read an agent or a tool. `lookup` also reads the caller, for routes. `read` returns the state for a viewer. */
 export function readsOf<State>(
   kind: ResourceKind,
   query: (viewer: Viewer, id: Expression<number>) => Expression<{ state: State }> & OperationNodeSource,
@@ -52,7 +52,7 @@ export function readsOf<State>(
   return { lookup: { parameter: `${kind}_id`, statement: ofCaller }, read }
 }
 
-/** SQL: the value of a column as states and audit rows contain it. A timestamp becomes UTC text with microseconds. */
+/** SQL: the value of a column as in states and audit rows. A timestamp becomes text in UTC with microseconds. */
 export function columnValue(column: Expression<unknown>, type: SqlType): Expression<unknown> {
   return type === 'timestamptz' ? instant(column as Expression<string>) : column // other columns keep their type
 }
@@ -68,12 +68,12 @@ export const WRITE_TYPES: SqlTypes<WriteParameters> = {
   ...{ changed_columns: 'jsonb', field_versions: 'jsonb', recent_changes: 'jsonb' },
 }
 
-/** The columns that every write sets on the row `alias`, in addition to the content. */
+/** The columns that every write sets in the row `alias`, in addition to the content. */
 export function nextVersion(alias: string, param: Param<WriteParameters>) {
   const row = columnsOf<Versioned>(alias)
   return {
     version: eb(row('version'), '+', lit(1)),
-    field_versions: eb(row('field_versions'), '||', param('field_versions') as Expression<never>).$castTo<string>(), // both sides are JSON
+    field_versions: eb(row('field_versions'), '||', param('field_versions') as Expression<never>).$castTo<string>(), // both operands are JSON
     recent_changes: param('recent_changes'),
     audit_head: nextHash(param, row('audit_head')),
   }
@@ -136,15 +136,15 @@ export function writeParameters(
   return { id, version, ...texts, ...viewer, ...entry }
 }
 
-/** Takes the next id from the sequence. The id stays used even if the transaction fails. */
+/** Takes the next id from the sequence. The id is not reused if the transaction fails. */
 export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<number> {
   const next = sql<number>`nextval(pg_get_serial_sequence(${kind}, 'id')::regclass)::integer`
   return (await db.selectNoFrom(next.as('id')).executeTakeFirstOrThrow()).id
 }
 
 /**
- * Inserts a blank agent or tool at version 0. The creation then updates it to version 1 with an audit row. If a removed resource had the id, its
- * audit chain is continued. Returns false if the id is in use.
+ * Inserts an agent or tool with initial values at version 0. The creation then updates it to version 1 with an audit row. If a removed resource had the
+ * id, continues its versions and its audit chain. Returns false if the id is in use.
  */
 export async function insertBlank(
   trx: Transaction<Tables>,
@@ -152,7 +152,7 @@ export async function insertBlank(
   id: number,
   owner: string | null,
 ): Promise<boolean> {
-  const row: unknown = { ...newRow(owner), ...(await endOfChain(trx, kind, id)), id } // the table of fields has a blank value for each column
+  const row: unknown = { ...newRow(owner), ...(await endOfChain(trx, kind, id)), id } // the table of fields has an initial value for each column
   const insert = trx.insertInto(kind as 'persona').values(row as Insertable<PersonaTable>)
   const inserted = await insert.onConflict(conflict => conflict.column('id').doNothing()).executeTakeFirst()
   return inserted.numInsertedOrUpdatedRows === 1n
@@ -169,12 +169,12 @@ async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: numb
 
 const NO_HASH = Buffer.alloc(32)
 
-/** Locks a row, if it exists, against other writers until the transaction ends. */
+/** Locks a row against other writers until the transaction ends. Does nothing if it does not exist. */
 export async function lockRow(trx: Transaction<Tables>, kind: ResourceKind, id: number): Promise<void> {
   await trx.selectFrom(kind).select('id').where('id', '=', id).forNoKeyUpdate().execute()
 }
 
-/** The audit row of a decision. */
+/** Returns the audit row of a decision. */
 export function auditEntry<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],
@@ -199,8 +199,8 @@ export function auditEntry<T extends ResourceTypes>(
 const KEPT_BYTES_MAX = 4 * 1024
 
 /**
- * Ends the matching open proposals and removes their long values. Returns their number. Callers that also change the record must have locked it.
- * `by` is null for the operator.
+ * Ends the matching open proposals and removes their long values. Returns their number. If the caller of this function also changes the record, it must
+ * have locked it. `by` is null for the operator.
  */
 export async function endProposals(
   trx: Kysely<Tables>,
@@ -218,12 +218,12 @@ export async function endProposals(
   return Number((await update.executeTakeFirst()).numUpdatedRows)
 }
 
-/** SQL: the fields of a proposal, with null for long values and the definition. */
+/** SQL: the fields of a proposal, with null for the definition and for long values. */
 const KEPT = sql`(
   select json_object_agg(key, case when key <> 'definition' and octet_length(value::text) <= ${sql.lit(KEPT_BYTES_MAX)} then value end)
   from json_each(fields))`
 
-/** Closes the open proposals of a record if the change deletes it. */
+/** Closes the open proposals of a record if the change deletes the record. */
 export async function closeProposals(trx: Kysely<Tables>, entry: AuditEntry): Promise<void> {
   const { resource_kind: kind, resource_id: id, actor_id: by, fields } = entry
   if (!fields.includes('deleted') && !fields.includes('removed')) return

@@ -6,7 +6,7 @@ import type { Job, ResourceTypes, Stored } from './resource.js'
 
 const NOT_REACHED = ['database_unreachable', `The database cannot be reached. ${TRY_AGAIN}`] as const
 
-/** The reason and the message for a kind of database error. Kinds without an entry are faults of this program. */
+/** The reason and the message for each kind of database error. Errors of other kinds are faults of this program. */
 const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason, sentence: string] } = {
   connection_lost: NOT_REACHED,
   cached_plan: NOT_REACHED,
@@ -24,8 +24,8 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
 }
 
 /**
- * Translates a database error into an answer without the database's text; undefined for other errors. The transaction was not applied unless the
- * error is `CommitUnknown`. After a commit, the caller must replace the outcome, because it would be "not_applied".
+ * Translates a database error into an answer; undefined for other errors. The outcome is `unknown` for a `CommitUnknown`, otherwise `not_applied`.
+ * After a commit, the caller must replace the outcome.
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
   const answer = ANSWERS[classifyDatabaseError(error).kind]
@@ -33,7 +33,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
   return new Unavailable(...answer, error instanceof CommitUnknown ? 'unknown' : 'not_applied', { cause: error })
 }
 
-/** Finds out whether a write was applied, and returns its answer if so. Otherwise throws `Unavailable`. */
+/** Checks whether an unconfirmed write was stored. If so, returns its answer. Otherwise throws `Unavailable`. */
 export async function settle<T extends ResourceTypes>(
   job: Job<T>,
   doubt: CommitUnknown,
@@ -44,7 +44,10 @@ export async function settle<T extends ResourceTypes>(
   return unknownOutcome(`the ${act} was applied`, remedy)(doubt)
 }
 
-/** Replaces the error of a commit that got no answer. `remedy` says how to find out whether the change is stored, or how to repeat the request. */
+/**
+ * Returns a function that throws `Unavailable` for an unconfirmed commit and any other error unchanged. `remedy` is a sentence on how to find out the
+ * outcome or repeat the request.
+ */
 export const unknownOutcome = (stored: string, remedy: string) => (cause: unknown) => {
   if (!(cause instanceof CommitUnknown)) throw cause
   const message = `The connection to the database was lost. It is not known whether ${stored}. ${remedy}`
@@ -59,7 +62,7 @@ function auditRow({ resource_kind: kind, resource_id, version_after, request_id 
   return ofResource.where('request_id', '=', request_id).compile()
 }
 
-/** How to repeat a request with an unknown outcome. It depends on the headers of the request. */
+/** Returns a sentence on how to repeat a request with an unknown outcome. */
 function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { key, precondition } }: Job<T>): string {
   if (key !== null) return SAME_KEY
   if (act === 'creation')

@@ -2,7 +2,7 @@ import { Kind, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
 import { canonicalUuid, innerSchema, isJsonObject, parseDateTime, textProblem } from './vocabulary.js'
 
-/* Faults of requests in the vocabulary of pydantic v2, which the published service uses (DECISIONS section 2). */
+/* Faults of requests, with the types and messages of pydantic v2, which the published service uses (DECISIONS section 2). */
 
 export const ValidationError = Type.Object(
   { loc: Type.Array(Type.Union([Type.String(), Type.Integer()])), msg: Type.String(), type: Type.String() },
@@ -16,7 +16,7 @@ export function fault(type: FaultType, loc: Loc, reason = ''): Fault {
   return { loc, msg: SENTENCES[type] + reason, type }
 }
 
-/** All faults of a value, in the order of the schema's fields and of list items. */
+/** Returns all faults of a value, in the order of the schema's fields and of list items. */
 export function collectFaults(schema: TSchema, value: unknown, loc: Loc, faults: Fault[] = []): Fault[] {
   const { items, maxItems, properties = {}, required = [] } = schema
   switch (schema[Kind]) {
@@ -47,7 +47,7 @@ export function collectFaults(schema: TSchema, value: unknown, loc: Loc, faults:
 
 type FaultType = keyof typeof SENTENCES
 
-/** The fault of a scalar value. Includes a message if it depends on the schema. */
+/** Returns the fault of a value that is not an object or list. Includes a message if it depends on the schema. */
 function scalarFault(schema: TSchema, value: unknown): FaultType | Omit<Fault, 'loc'> | undefined {
   switch (schema[Kind]) {
     case 'Text':
@@ -94,7 +94,7 @@ function numberFault(kind: 'int' | 'float', { minimum, maximum }: TSchema, value
   return undefined
 }
 
-/** The fault, without a place, of a value that is not one of the allowed words. */
+/** Returns the fault, without a path, of a value that is not one of these words. */
 export function notOneOf(words: readonly unknown[]): Omit<Fault, 'loc'> {
   const alternatives = new Intl.ListFormat('en-GB', { type: 'disjunction' }).format(words.map(word => `'${word}'`))
   return { msg: `Input should be ${alternatives}`, type: 'enum' }
@@ -104,13 +104,13 @@ function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? '' : 's'}`
 }
 
-/** The faults of the fields in an `update_mask`. Each of these fields is required; others are not checked. */
+/** Returns the faults of the fields in an `update_mask`. Each of these fields is required. Other fields are not checked. */
 export function faultsOfMasked(schema: TObject, body: unknown, fields: readonly string[]): Fault[] {
   const properties = Object.fromEntries(Object.entries(schema.properties).filter(([name]) => fields.includes(name)))
   return collectFaults({ ...schema, properties, required: [...fields] }, body, ['body'])
 }
 
-/** The paths of unknown fields, including those in lists of records. Free-form values are skipped. */
+/** Returns the paths of unknown fields, including those in nested objects. Ignores free-form values. */
 export function unknownFields(schema: TSchema, value: unknown): Loc[] {
   if (typeof value !== 'object' || value === null) return []
   const { [Kind]: kind, items, properties } = schema
@@ -124,7 +124,7 @@ export function unknownFields(schema: TSchema, value: unknown): Loc[] {
   )
 }
 
-/** The paths of unknown fields of a body, without those inside fields that the mask excludes. */
+/** Returns the paths of unknown fields of a body. Ignores those inside fields that the mask excludes. */
 export function unknownWithin(schema: TSchema, body: unknown, mask?: readonly string[]): Loc[] {
   const places = unknownFields(schema, body)
   return mask === undefined ? places : places.filter(loc => loc.length === 1 || mask.includes(String(loc[0])))
@@ -139,7 +139,7 @@ export function boundFaults(faults: readonly Fault[], limit = 100): Fault[] {
   return [...shown, { loc: [place], msg: `${leftOut} more faults are not listed`, type: 'too_many_faults' }]
 }
 
-/** The messages of fault types with a fixed message, as in pydantic v2. */
+/** The messages of fault types whose message is fixed. Most are from pydantic v2. */
 export const SENTENCES = {
   missing: 'Field required',
   extra_forbidden: 'Extra inputs are not permitted',

@@ -5,26 +5,29 @@ import { collectFaults, fault, faultsOfMasked, unknownWithin } from './faults.js
 import { type JsonBounds, JsonRefused, scanJson } from './json-scanner.js'
 
 export type ParsedBody =
-  /** A JSON value, with the paths of keys that could change a prototype. */
+  /** A JSON value, and the paths of keys that could change a prototype. */
   | { kind: 'value'; value: unknown; forbidden: Loc[] }
-  /** `absent`: empty or `null`, reported with the faults of path, query and headers. `refused`: not JSON or beyond the limits, reported alone. */
+  /**
+   * `absent`: the body is empty or `null`, which is reported with the faults of other parts. `refused`: the body is not JSON or exceeds a limit, which
+   * is reported alone.
+   */
   | { kind: 'absent' | 'refused'; faults: Fault[] }
 
-/** The text that a value was parsed from, and the places of repeated keys in its definition. */
+/** The text that a body was parsed from. `repeated` has the paths of repeated keys in its definition. */
 export interface Source {
   text: string
   repeated: readonly Loc[]
 }
 
-/** The property of a body that holds its source. A `WeakMap` would keep the texts in memory until a full garbage collection. */
+/** The key of a body's source. A `WeakMap` would keep the texts in memory until a full garbage collection. */
 const SOURCE = Symbol('source')
 
-/** The source of a body with a definition, if `parseJsonBody` parsed it. */
+/** Returns the source of a body. If it was not stored, formats the body as JSON. */
 export function sourceOf(body: object): Source {
   return (body as { [SOURCE]?: Source })[SOURCE] ?? { text: JSON.stringify(body), repeated: [] }
 }
 
-/** Parses a JSON body. Skips a byte order mark and keeps the last of duplicate keys. Never throws. */
+/** Parses a JSON body. Ignores a byte order mark, and uses the last of repeated keys. Never throws. */
 export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody {
   const text = new TextDecoder().decode(bytes)
   const refused = (one: Fault): ParsedBody => ({ kind: 'refused', faults: [one] })
@@ -51,10 +54,10 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
   return { kind: 'value', value, forbidden }
 }
 
-/** Texts in which a key may change a prototype. They are scanned. */
+/** Matches texts that can have a key that changes a prototype. These texts are scanned. */
 const UNUSUAL = /__proto__|"prototype"|\\u00[0-7]/
 
-/** The fast path; undefined if the text must be scanned. A colon after a quote or a blank ends a key, or is (rarely) within a string. */
+/** Parses a text without scanning it. Returns undefined if the text must be scanned, for example because its number of keys and colons shows a repeated key. */
 function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   // Two counted nodes take at least three characters, so a shorter text cannot exceed the limit.
   if (text.length > nodesMax * 1.5 || UNUSUAL.test(text)) return undefined
@@ -68,7 +71,7 @@ function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   }
 }
 
-/** Counts the keys of a value. NaN if it is nested deeper than `levels`. */
+/** Counts the keys of a value. Returns NaN if it is nested deeper than `levels`. */
 function keysOf(value: unknown, levels: number): number {
   if (typeof value !== 'object' || value === null) return 0
   if (levels === 0) return Number.NaN
@@ -78,10 +81,10 @@ function keysOf(value: unknown, levels: number): number {
   return count
 }
 
-/** `standsAlone`: the body could not be read, so no other fault is reported. */
+/** `standsAlone`: the body could not be parsed, so its faults are reported alone. */
 type BodyVerdict = { value: unknown } | { faults: Fault[]; standsAlone: boolean }
 
-/** Makes the function that checks the body of one operation against its schema and mask. With `strict`, unknown fields are faults. */
+/** Returns the function that checks the body of one operation against its schema and mask. `strict`: unknown fields are faults. */
 export function bodyCheck(schema: TObject) {
   return (
     parsed: ParsedBody,
@@ -90,7 +93,7 @@ export function bodyCheck(schema: TObject) {
     if (parsed.kind !== 'value') return { faults: parsed.faults, standsAlone: parsed.kind === 'refused' }
     const { value, forbidden } = parsed
     const found = mask === undefined ? collectFaults(schema, value, ['body']) : faultsOfMasked(schema, value, mask)
-    // A forbidden key is not also reported as unknown.
+    // A forbidden key is not reported as unknown too.
     const unknown = strict ? unknownWithin(schema, value, mask).filter(loc => loc.at(-1) !== '__proto__') : []
     const faults = [
       ...found,

@@ -1,6 +1,6 @@
 import type { Loc } from '../errors.js'
 
-/** Limits of a JSON text. `nodesMax` counts objects, lists, texts (including keys) and commas, which approximates the parsing time. */
+/** The limits of a JSON text. `nodesMax` limits the number of objects, lists, strings (including keys) and commas. */
 export type JsonBounds = Readonly<Record<'depthMax' | 'nodesMax', number>>
 
 const NUMBER = /-?(?:0|[1-9]\d*)?(?:(?<=\d)\.\d*)?(?:(?<=\d)[eE][+-]?\d*)?/y
@@ -21,8 +21,8 @@ export class JsonRefused extends Error {
 }
 
 /**
- * Finds keys that could change a prototype, and keys (at most 100) that are repeated within one `member` of the outermost object. Throws
- * `JsonRefused`.
+ * Scans a JSON text. Returns the paths of keys that could change a prototype, and of keys (at most 100) that are repeated in an object within `member`.
+ * Throws `JsonRefused`.
  */
 export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, member: string) {
   const [forbidden, repeated]: [Loc[], Loc[]] = [[], []]
@@ -42,7 +42,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     const first = text.charCodeAt(at)
     if (first === QUOTE) string()
     else if (first === OPENS || first === OPENS_LIST)
-      members(first + 2) // the code of the closing character is that of the opening one plus 2
+      members(first + 2) // the code of the closing bracket is that of the opening one plus 2
     else if (matches(NUMBER)) {
       if (!/\d/.test(text.charAt(at - 1))) throw expected('a digit')
     } else if (!matches(WORD)) throw expected(`a value and not '${text.charAt(at)}'`)
@@ -73,7 +73,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     const isForbidden = name === '__proto__' || (name === 'prototype' && path.at(-2) === 'constructor')
     path[path.length - 1] = name
     if (isForbidden) forbidden.push([...path])
-    // If the member itself is repeated, only the last one counts, as in parsing.
+    // If the member itself is repeated, only the last one counts, as in `JSON.parse`.
     if (path.length === 1 && name === member) repeated.length = 0
     else if (path[0] === member && keys.has(name) && repeated.length < 100) repeated.push([...path])
     keys.add(name)
@@ -88,7 +88,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     for (let unit = text.charCodeAt(i); unit !== QUOTE; unit = text.charCodeAt(++i)) {
       if (unit >= 0x20 && unit !== BACKSLASH) continue
       at = i
-      if (unit !== BACKSLASH) throw expected('no control character') // or the text ends here
+      if (unit !== BACKSLASH) throw expected('no control character') // or the end of the text
       const escaped = ++at
       if (!matches(ESCAPE) || (text.charAt(escaped) === 'u' && at - escaped < 5)) throw expected('another escape')
       i = at - 1

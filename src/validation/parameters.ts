@@ -4,7 +4,7 @@ import type { Fault, Loc } from '../errors.js'
 import { collectFaults, fault, notOneOf } from './faults.js'
 import { text as textSchema } from './vocabulary.js'
 
-/* Parameters of a path, query or header. Each kind has a schema for the document and a parser. */
+/* Parameters of a path, query or header. Each has a schema for the OpenAPI document and a parser. */
 
 export type Parsed<Value> = { value: Value } | { faults: Fault[] }
 
@@ -17,15 +17,15 @@ interface TParameter<Value> extends TSchema {
   static: Value
 }
 
-/** The maximum length of a mask. It is more than twice the length of all field names of an agent. */
+/** The maximum length of a mask. All field names of an agent together are less than half as long. */
 const MASK_LENGTH_MAX = 1_000
 
-/** Makes a parameter from its schema in the document and its parser. `loc` is the parameter's path. */
+/** Makes a parameter from its schema and its parser. The parser gets the parameter's path as `loc`. */
 export function parameter<Value>(document: SchemaOptions, read: TParameter<Value>[typeof Read]): TParameter<Value> {
   return { ...document, [Kind]: 'Parameter', [Read]: read } as TParameter<Value> // `static` exists only in the type
 }
 
-/** A row id in a path; undefined for an integer that exceeds the id column. */
+/** An id in a path. An integer outside the range of ids becomes undefined. */
 export function pathId() {
   return parameter({ minimum: 1, maximum: INT4_MAX, type: 'integer' }, parseId)
 }
@@ -34,7 +34,7 @@ export function queryId(description: string) {
   return Type.Optional(parameter({ type: 'integer', description }, parseId))
 }
 
-/** Accepts only `true` and `false`, so that a mistaken `dry_run=1` never writes. */
+/** A boolean in a query. Accepts only `true` and `false`, so that a mistaken `dry_run=1` does not store anything. */
 export function queryFlag(description: string) {
   return Type.Optional(
     parameter({ type: 'boolean', description }, (text, loc): Parsed<boolean> => {
@@ -67,7 +67,7 @@ export function queryChoice<const Word extends string>(words: readonly Word[], d
   )
 }
 
-/** A mask in a query: the fields of the body to update, in the order of their declaration. The body is then checked with this mask. */
+/** A mask in a query: the fields of the body to update. The body is then checked with this mask. */
 export function queryMask(body: TObject, description: string) {
   const schema = textSchema({ maxLength: MASK_LENGTH_MAX, description })
   const mask = parameter({ ...schema, description }, (text, loc): Parsed<string[]> => {
@@ -89,17 +89,17 @@ function checked<Value>(schema: TSchema, value: Value, loc: Loc): Parsed<Value> 
   return faults.length > 0 ? { faults } : { value }
 }
 
-/** Parses an id. An integer that exceeds the id column becomes `undefined`, so the answer is "not found" and not "invalid". */
+/** Parses an id. An integer outside the range of ids becomes undefined, so that the answer is "not found" and not "invalid". */
 export function parseId(text: string, loc: Loc): Parsed<number | undefined> {
   if (!/^-?\d+$/.test(text)) return { faults: [fault('int_parsing', loc)] }
   const id = Number(text)
   return { value: id >= 1 && id <= INT4_MAX ? id : undefined }
 }
 
-/** The received parameters of one place. A repeated parameter is a list. */
+/** The received parameters of a path, a query or headers. A repeated parameter is a list. */
 export type ParameterTexts = Readonly<Record<string, string | string[] | undefined>>
 
-/** Makes the parser for all parameters of a path, a query or headers. Unknown parameters are faults only in a query. */
+/** Returns the parser for all parameters of a path, a query or headers. Unknown parameters are faults only in a query. */
 export function parameterReader({ properties, required = [] }: TObject, place: 'path' | 'query' | 'header') {
   return (texts: ParameterTexts): Parsed<Record<string, unknown>> => {
     const value: Record<string, unknown> = {}
@@ -121,7 +121,7 @@ export function parameterReader({ properties, required = [] }: TObject, place: '
   }
 }
 
-/** Makes a function that returns the fields in a query's mask, even if the query is refused; undefined if there is no mask. */
+/** Returns a function that reads the fields in a query's mask, even if the query has faults. It returns undefined without a mask. */
 export function maskReader({ properties }: TObject): (texts: ParameterTexts) => string[] | undefined {
   for (const [name, schema] of Object.entries(properties)) {
     const body = (schema as { [Masked]?: TObject })[Masked]
@@ -131,7 +131,7 @@ export function maskReader({ properties }: TObject): (texts: ParameterTexts) => 
   return () => undefined
 }
 
-/** The fields that a mask names, in the order of their declaration. Only the first part of a long mask is read. */
+/** Returns the fields that a mask names, in the order of the schema. Reads only the first part of a mask that is too long. */
 function fieldsNamedIn(mask: string, schema: TObject): string[] {
   const named = namesIn(mask.slice(0, MASK_LENGTH_MAX))
   return Object.keys(schema.properties).filter(name => named.includes(name))

@@ -1,26 +1,29 @@
 import { Kind, type SchemaOptions, type Static, type TSchema, Type } from '@sinclair/typebox'
 import { INT4_MAX } from '../db/tables.js'
 
-/* Builders of schemas. Each is JSON Schema for the document and has a kind that `faults.ts` checks. Symbols hold settings that the document omits. */
+/*
+ * Builders of schemas. Each schema is JSON Schema for the OpenAPI document. It has a kind that `faults.ts` checks, and symbols for settings that the
+ * document omits.
+ */
 
 const Trimmed = Symbol('trimmed')
 const Inner = Symbol('inner')
 
 const INT4_MIN = -2_147_483_648
 
-/** A schema of a custom TypeBox kind, for values of this type. */
+/** A schema of our own TypeBox kind for values of this type. */
 interface Own<Value> extends TSchema {
   static: Value
 }
 
 function own<Value>(kind: string, content: object): Own<Value> {
-  return { ...content, [Kind]: kind } as unknown as Own<Value> // TypeBox makes kinds in this way; `static` exists only in the type
+  return { ...content, [Kind]: kind } as unknown as Own<Value> // TypeBox defines kinds in this way; `static` exists only in the type
 }
 
-/** Lengths are counted in Unicode code points. `trimmed`: blanks at both ends are not counted. */
+/** Lengths are numbers of Unicode code points. `trimmed`: blanks at both ends do not count. */
 type TextOptions = SchemaOptions & { minLength?: number; maxLength?: number; trimmed?: boolean }
 
-/** Text that PostgreSQL can store: no NUL and no lone surrogates. */
+/** Text without NUL and lone surrogates, which PostgreSQL cannot store. */
 export function text({ trimmed = false, ...options }: TextOptions = {}) {
   return own<string>('Text', { ...options, type: 'string', [Trimmed]: trimmed })
 }
@@ -48,17 +51,17 @@ export function int32(options: SchemaOptions = {}) {
 }
 
 /**
- * `identifier` is the id of another row. An id that exceeds the column is reported as `not_found`, like other unknown ids. A `list` longer than
- * `maxItems` is a single fault, and its items are not checked.
+ * `identifier` is the id of another row. An id outside the column's range is reported as `not_found`. A `list` longer than `maxItems` is one fault, and
+ * its items are not checked.
  */
 export { Array as list, Boolean as flag, Integer as identifier, Number as number } from '@sinclair/typebox'
 
-/** A JSON object whose content is not checked. Every property is kept unchanged. */
+/** A JSON object with any content. */
 export function freeForm(options: SchemaOptions = {}) {
   return own<Record<string, unknown>>('FreeForm', { ...options, type: 'object', additionalProperties: true })
 }
 
-/** The schema or `null`, as a type list. A union would report one fault for each member. A named schema remains a reference. */
+/** The schema or `null`. The types are a list, because a union would report one fault for each member. A named schema remains a reference. */
 export function nullable<Schema extends TSchema>(schema: Schema, options: SchemaOptions = {}) {
   const { $id, ...inline } = schema
   const outside = $id === undefined ? { ...inline, type: [inline.type, 'null'] } : { anyOf: [schema, { type: 'null' }] }
@@ -66,15 +69,15 @@ export function nullable<Schema extends TSchema>(schema: Schema, options: Schema
 }
 
 export function innerSchema(schema: TSchema): TSchema {
-  return (schema as unknown as { [Inner]: TSchema })[Inner] // its kind proves this
+  return (schema as unknown as { [Inner]: TSchema })[Inner] // schemas of this kind have it
 }
 
-/** A `{ $ref }` to a component, with the component's type. Routes use it, so that the document contains the component once. */
+/** Returns a `{ $ref }` to a component with the component's type, so that the document contains the component once. */
 export function reference<Schema extends TSchema>(schema: Schema) {
   return Type.Unsafe<Static<Schema>>({ $ref: schema.$id })
 }
 
-/** The first reason to refuse a text; undefined if there is none. */
+/** Returns the first fault of a text; undefined if there is none. */
 export function textProblem(schema: TSchema, value: string) {
   const { minLength = 0, maxLength = Number.POSITIVE_INFINITY } = schema
   if (value.includes('\0')) return 'string_nul'
@@ -94,7 +97,10 @@ function countCodePoints(value: string): number {
 
 const UUID = /^(?:(?:urn:uuid:)?[\dA-Fa-f]{8}(?:-[\dA-Fa-f]{4}){3}-[\dA-Fa-f]{12}|[\dA-Fa-f]{32})$/
 
-/** The canonical form of a UUID. Like the published service, accepts hyphens, braces, plain digits, and a lower-case URN. */
+/**
+ * Returns the canonical form of a UUID; undefined if the text is not a UUID. Accepts hyphens, braces, plain digits and a lower-case URN, as the
+ * published service does.
+ */
 export function canonicalUuid(text: string): string | undefined {
   const bare = text.replace(/^\{(.{36})\}$/, '$1')
   const digits = bare.replace(/^urn:uuid:|-/g, '').toLowerCase()
@@ -108,10 +114,13 @@ export function isJsonObject(value: unknown): value is Record<string, unknown> {
 const DATE_TIME =
   /^(\d{4}-\d\d-\d\d)(?:[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:\.(\d+))?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)?)?$/
 
-/** Parses an RFC 3339 date-time, one without an offset (as UTC), or a date. Returns UTC with microseconds; undefined outside the years 1 to 9999. */
+/**
+ * Parses an RFC 3339 date-time, also without an offset (UTC) or without a time. Returns UTC with microseconds. Returns undefined for other texts and
+ * for years outside 1 to 9999.
+ */
 export function parseDateTime(text: string): string | undefined {
   const [, date = '', time = '00:00:00', fraction = '', offset = 'Z'] = DATE_TIME.exec(text) ?? []
-  // `Date` would accept 30 February as a day in March.
+  // `Date` accepts 30 February as a day in March, so the result is compared.
   const day = new Date(`${date}T00:00:00Z`)
   if (Number.isNaN(day.getTime()) || day.toISOString().slice(0, 10) !== date) return undefined
   const instant = new Date(`${date}T${time}${offset.toUpperCase()}`)

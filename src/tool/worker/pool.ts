@@ -11,19 +11,19 @@ const WORKERS_MAX = Math.min(2, availableParallelism())
 
 const IDLE_MS = 15_000
 
-/** The heap of a worker: bytes for each byte of the body, and a minimum. */
+/** The heap of a worker: bytes for each byte of the largest body, and a minimum. */
 const HEAP_BYTES_PER_BODY_BYTE = 64
 const HEAP_MIB_MIN = 64
 
-/** The part of a request that tasks need. */
+/** The members of a request that tasks need. */
 export interface TaskRequest {
   body: unknown
   caller: Caller
-  /** The connection. If it is closed, the result is no longer needed. */
+  /** If the connection is closed, the result is no longer needed. */
   raw: { socket: { destroyed: boolean } }
 }
 
-/** A stored definition for a task. Its text is read when the task begins, so that waiting tasks need no memory for it. */
+/** A stored definition for a task. Its text is read when the task starts, so that waiting tasks do not hold it in memory. */
 export interface StoredText {
   bytes: number
   /** Undefined if the definition was pruned. */
@@ -36,7 +36,7 @@ export interface BodyWorkersOptions {
   deadlineMs: number
 }
 
-/** Runs tasks on bodies: small bodies in this thread, large ones in workers with limits on memory and time. */
+/** Runs tasks on bodies. Small bodies are processed in this thread, large ones in workers with limits on memory and time. */
 export class BodyWorkers {
   readonly #heapMibMax: number
   readonly #pool: Piscina<Job, Outcome>
@@ -58,13 +58,13 @@ export class BodyWorkers {
       env: {}, // workers need no secrets
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax },
     })
-    // A worker may fail after its task was abandoned and answered. Without a listener, this would end the process.
+    // A worker can fail after its task was abandoned. Without a listener, this would end the process.
     this.#pool.on('error', () => {})
   }
 
   /**
-   * Runs a task on a body, in a worker if the body is large or `inWorker` is set. Throws `InvalidRequest` for faults or for exceeding the
-   * memory limit, and `Unavailable` for exceeding the time limit.
+   * Runs a task on a body, in a worker if the body is large or `inWorker` is true. Throws `InvalidRequest` for faults or if the memory limit is
+   * exceeded, and `RateLimited` or `Unavailable` if a time limit is exceeded.
    */
   async run<Name extends TaskName>(
     name: Name,
@@ -90,7 +90,7 @@ export class BodyWorkers {
   async #outcome(job: Job): Promise<Outcome> {
     const { deadlineMs } = this.options
     try {
-      // A large body has its own buffer, which nothing else reads, so it is transferred and not copied.
+      // A large body has a buffer of its own, so it can be transferred without copying.
       const { buffer, byteLength } = job.body
       const moved = byteLength > INLINE_BYTES_MAX ? [buffer as ArrayBuffer] : []
       return await this.#pool.run(job, { signal: AbortSignal.timeout(deadlineMs), transferList: moved })
@@ -112,8 +112,8 @@ export class BodyWorkers {
 }
 
 /**
- * Limits the bodies that workers process: `max` in total, and one for each key (a token), so that a slow body delays only its own token. Throws
- * `RateLimited` after waiting for the key's own work, and `Unavailable` after waiting for that of others.
+ * Limits the concurrent work of workers to `max`, and to one for each key (a token). A slow body thus delays only its own token. Throws `RateLimited`
+ * after waiting for work of the same key, and `Unavailable` after waiting for other work.
  */
 export function bodyTurns(max: number, waitMs: number) {
   const busy = `No worker for large definitions became free in time. ${TRY_AGAIN}`

@@ -22,7 +22,7 @@ import { definitionTextIn } from '../definition-text.js'
 import type { CheckedDefinition, ToolUpdateFields } from '../rules.js'
 import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 
-/** The most unknown fields that are collected; an answer names only five. */
+/** The maximum number of unknown fields that are collected. Answers name only five. */
 const UNKNOWN_FIELDS_MAX = 1000
 
 /** The result of checking a definition. */
@@ -35,13 +35,13 @@ export interface Checked {
   origins: ReadonlySet<string>
 }
 
-/** The content of a tool update whose body was checked. */
+/** The content of a valid body of a tool update. */
 export interface UpdateContent extends Omit<Checked, 'definition'> {
   fields: ToolUpdateFields
   unknown: Loc[]
 }
 
-/** Interprets a valid body. `null` keeps a field, except `oauth_config_id`. `storedHeaders` are the tool's header names. */
+/** Converts a valid body to the content of an update. `null` keeps a field, except `oauth_config_id`. `storedHeaders` are the names of the tool's headers. */
 function updateContentOf(
   body: CustomToolUpdate,
   { storedHeaders = [], strict = false }: { storedHeaders?: string[]; strict?: boolean },
@@ -63,7 +63,7 @@ function updateContentOf(
 
 const NOTHING: Checked = { definitionFaults: [], notes: [], origins: new Set() }
 
-/** Checks a definition for a tool with these headers. The result is cached by hash if the definition is accepted. */
+/** Checks a definition for a tool with these headers. If there are no faults, caches the result by hash. */
 function checkedOnce(
   definition: unknown,
   { text, repeated }: Source,
@@ -103,7 +103,7 @@ export interface ValidationQuery {
   complete?: boolean
   server?: string
   view?: 'functions'
-  /** Adds `raw_name` to methods. Only the newer version of the API sets this. */
+  /** Adds `raw_name` to each method. Set only by the newer API. */
   raw_names?: true
 }
 
@@ -116,8 +116,8 @@ interface ValidationInput {
 }
 
 /**
- * Validates a definition. If it is for a tool, `use`, `stored` and `headerNames` are those of the tool. Throws `InvalidRequest` if the definition
- * has faults. With `complete`, places of faults refer to the completed definition, which the error includes.
+ * Validates a definition. `use`, `stored` and `headerNames` belong to the tool that the definition is for, if any. Throws `InvalidRequest` for faults
+ * of the definition. With `complete`, their places refer to the completed definition, which the error contains.
  */
 function validationOf(
   body: ValidateToolRequest,
@@ -149,19 +149,19 @@ function validationOf(
 }
 
 export interface ToolUse {
-  /** The ids of agents that the caller can see, ascending, at most 1,000. */
+  /** The ids of agents that the caller can see, in ascending order, at most 1,000. */
   ids: number[]
-  /** The number of other agents that were read. */
+  /** The number of other agents. */
   others: number
 }
 
-/** The effect of a valid definition. Without a `stored` one, every operation is new and nothing else changes. */
+/** Returns the effect of a valid definition. Without a stored definition, every operation is new. */
 function impactOf({ ids, others }: ToolUse, stored: string | undefined, definition: object, headerNames: string[]) {
   const before = stored === undefined ? { ...definition, paths: {} } : JSON.parse(stored)
   return { changes: definitionChanges(before, definition, { headerNames }), agents: { ids, others } }
 }
 
-/** The effect of a proposed definition as JSON text. */
+/** Returns the effect of a proposed definition as JSON text. */
 function proposedImpactOf(
   _: unknown,
   { use, proposed, stored, headerNames }: { use: ToolUse; proposed: string; stored?: string; headerNames: string[] },
@@ -169,7 +169,7 @@ function proposedImpactOf(
   return JSON.stringify(impactOf(use, stored, JSON.parse(proposed), headerNames))
 }
 
-/** The functions of a stored definition as JSON text. */
+/** Returns the functions of a stored definition as JSON text. */
 function functionsOf(
   _: unknown,
   { headerNames, stored }: { headerNames: string[]; stored?: string | undefined },
@@ -188,7 +188,7 @@ function functionsOf(
   }
 }
 
-/** The tasks of tool operations. Each is a pure function with a schema for its body. */
+/** The tasks of tool operations. Each is a function without side effects outside its caches, and has a schema for its body. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
@@ -208,10 +208,10 @@ export interface Job {
   input: object & { strict?: boolean }
 }
 
-/** The result of a job. `failure` is a program error, which keeps its class when cloned. */
+/** The result of a job. `failure` is a program error, which keeps its class when it is sent to another thread. */
 export type Outcome = { result: unknown } | { faults: Fault[]; extra?: InvalidRequest['extra'] } | { failure: unknown }
 
-/** Parses and checks one body and runs its task in a worker. Never throws. */
+/** Parses and checks a body and runs its task. Called in a worker. Never throws. */
 export function outcomeOf({ name, body, input }: Job): Outcome {
   try {
     const { check, run } = TASKS[name]
