@@ -87,7 +87,7 @@ const REMOVED = `METRICS_TOKEN METRICS_TOKEN_FILE STRICT_HANDLING MIGRATE_ON_STA
   X_ONYX_AUTHORIZATION REQUEST_TIMEOUT_MS KEEP_ALIVE_TIMEOUT_MS DEFINITION_TIMEOUT_MS TOOL_BODY_LIMIT_BYTES
   FAILED_AUTH_LIMIT_PER_MINUTE TRANSFER_BYTES_MAX HEADER_TRIALS_PER_HOUR`.split(/\s+/)
 
-/** The configuration by group, for example `config.database.poolSize`. The settings `on` and `off` become booleans. */
+/** The configuration by group, for example `config.database.poolSize`. `on` and `off` become booleans. */
 export type Config = Static<typeof SETTINGS>
 
 type Environment = Readonly<Record<string, string | undefined>>

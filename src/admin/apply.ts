@@ -36,7 +36,7 @@ export interface ApplyReport {
   outcomes: Outcome[]
 }
 
-/** The advisory lock of every apply. Two concurrent applies could create the same row twice. */
+/** Held while a document is applied. Without this lock, two concurrent runs could create the same row twice. */
 const APPLY_LOCK = 7_153_002
 
 /**

@@ -26,7 +26,7 @@ export async function createUser(
   })
 }
 
-/** The users, sorted by email. */
+/** Lists the users, sorted by email. */
 export async function listUsers(db: Kysely<Tables>) {
   const groups = sql<string[]>`array(
     select g.name from user_group_member m join user_group g on g.id = m.user_group_id where m.user_id = u.id order by 1)`

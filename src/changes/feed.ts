@@ -82,7 +82,7 @@ export async function readEnds(db: Kysely<Tables>, back = 0): Promise<{ now: str
   return rows[0] ?? { now: '', first: '' }
 }
 
-/** Reads in seconds how long the oldest unpublished change has waited, the number of open proposals, and the age of the oldest open proposal in seconds. */
+/** Reads the age of the oldest unpublished change, the number of open proposals, and the age of the oldest open proposal. Ages are in seconds. */
 export async function readBacklog(db: Kysely<Tables>): Promise<Record<'lag_s' | 'open' | 'oldest_s', number>> {
   const since = (first: string) =>
     sql`coalesce(extract(epoch from clock_timestamp() - min(${sql.ref(first)})), 0)::float8`

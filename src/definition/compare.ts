@@ -158,7 +158,6 @@ function compareSchemas(old: Schema, next: Schema, argument: string, report: Rep
   if (differing.length > 0) report('changed', `the ${differing.join(', ')} of ${subject} changed`, { argument })
 }
 
-/** Returns the type of a schema in words. */
 function typeOf({ type }: Schema): string {
   return type === undefined ? 'any' : [type].flat().sort().join(' or ')
 }

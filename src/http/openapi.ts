@@ -31,7 +31,6 @@ export const HEADER_NAMES = Object.keys(HEADERS)
 
 const OF_CALLERS = ['ratelimit', 'ratelimit-policy', 'token-expires-at'] as const
 
-/** Returns headers in the form that @fastify/swagger expects. */
 function headersOf(names: readonly HeaderName[]) {
   const all: HeaderName[] = [...names, 'x-request-id']
   return Object.fromEntries(

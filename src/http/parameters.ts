@@ -3,8 +3,6 @@ import type { Loc } from '../errors.js'
 import type { Precondition } from '../updates/tag.js'
 import { type Parsed, parameter, queryFlag, queryId, queryMask } from '../validation/parameters.js'
 
-/* Parameters that several operations share. */
-
 export const DryRun = queryFlag(
   'Runs every check and returns the answer of the real request, but stores nothing. ETag names the stored state. A creation has neither ETag nor ' +
     'Location, and the `id` in its answer is never assigned.',

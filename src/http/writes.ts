@@ -33,8 +33,6 @@ import {
 } from './parameters.js'
 import { clientAddressOf } from './request.js'
 
-/* The routes that create, update, restore and delete agents and tools. */
-
 export const UpdateHeaders = Type.Object({
   'if-match': IfMatch,
   'if-none-match': IfNoneMatchOfUpdate,
@@ -79,7 +77,7 @@ type Common = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'>
 
 type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Common | 'kind' | 'id' | 'fields' | 'key'> & {
   fields?: object
-  /** Returns the values that are equal in two requests with the same idempotency key. Header values are hashed with the ring's key `secretKeyId`. */
+  /** Returns the values that a repeated request must have in common with the first one. Header values are hashed with the ring's key `secretKeyId`. */
   about?: (secretKeyId: string | null) => readonly unknown[]
   secretKeyId?: string | null
   warnings(stored: Stored<T>): string[] | Promise<string[]>

@@ -68,7 +68,6 @@ async function readNames(
   return names
 }
 
-/** Returns the distinct ids of a field in these rows. */
 function idsIn(rows: readonly ChangedRow[], field: string): Id[] {
   const values = rows.flatMap(({ difference }) => {
     const change = difference?.[field]

@@ -25,8 +25,6 @@ import {
 } from './rules.js'
 import type { PersonaState } from './state.js'
 
-/* The creation, deletion and restoration of agents. They differ from updates in how they are decided. */
-
 /**
  * Creates agents. If the caller owns an agent with the same name, refuses a creation below `/api`, as the published product does. For administrators,
  * this applies to any agent.

@@ -1,8 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { enumeration, flag, freeForm, identifier, list, nullable, text, uuid } from '../validation/vocabulary.js'
 
-/* The enumerations and nested objects of an agent, as in the interface document. */
-
 export const RecencyBiasSetting = enumeration(['favor_recent', 'base_decay', 'no_decay', 'auto'], {
   $id: 'RecencyBiasSetting',
 })

@@ -167,8 +167,8 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
 
 /**
- * Returns the content after the update, before rights are checked. `kept` lists the fields that the caller must not change. In a proposal, these fields
- * change, and the approval checks them.
+ * Returns the content after the update. Rights are checked later. `kept` lists the fields that keep their stored values, because the caller must not
+ * change them. A proposal does change these fields, and its approval checks the rights.
  */
 export function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
   const content: PersonaContent = { ...state } // copying all members is faster than selecting some

@@ -9,8 +9,6 @@ import { columnValue, readsOf, versionedState } from '../updates/statements.js'
 import { COLUMNS, compareIds, idsOf, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
 import { type PersonaSnapshot, READ_FIELDS, SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 
-/* How one statement reads an agent, and how answers show it. */
-
 interface Person {
   id: string
   email: string

@@ -14,8 +14,6 @@ import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
 import { PersonaSnapshot, PersonaUpsertRequest } from './schema.js'
 import { PERSONA_READS } from './state.js'
 
-/* The operations that update, create, restore and delete an agent. */
-
 /** The dependencies of the operations that write agents. `isToday` is true below `/api`, where the rules of the published product apply. */
 interface PersonaOptions extends OperationOptions {
   isToday?: boolean

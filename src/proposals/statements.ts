@@ -102,7 +102,7 @@ export async function readFields(db: Kysely<Tables>, { id }: ProposalRow): Promi
   return (await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirstOrThrow()).fields
 }
 
-/** The maximum of open proposals of an author, of an author for one record, and for one record, and the maximum size for one record in MiB. */
+/** Limits of open proposals: their number for one author, for one author and record, and for one record, and their size in MiB for one record. */
 const [OF_AUTHOR_MAX, OF_BOTH_MAX, OF_RECORD_MAX, MIB_OF_RECORD_MAX] = [100, 5, 20, 64]
 
 interface NewProposal {

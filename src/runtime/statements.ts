@@ -10,7 +10,7 @@ import { type PersonaState, personaFields, storedIds } from '../persona/state.js
 import { type ShownTool, shownTools } from '../tool/snapshot.js'
 import type { Actor } from '../updates/audit.js'
 
-/* The data for a runtime. One statement reads it together with the caller, so rights, content and encrypted values are of the same moment. */
+/* The data for a runtime. One statement reads it together with the caller, so rights, content and encrypted values are consistent. */
 
 /** An enabled tool with its encrypted headers. `sealed` is in hex. Entity tags contain each header's mask in place of its value. */
 export interface RuntimeTool extends ShownTool {

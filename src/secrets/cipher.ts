@@ -4,7 +4,7 @@ import type { KeyRing } from './key-ring.js'
 /** The tool and header of a value. An encrypted value can be decrypted only for the same place. */
 export interface HeaderPlace {
   toolId: number
-  /** Upper and lower case are equal. */
+  /** Compared without regard to case. */
   headerName: string
 }
 

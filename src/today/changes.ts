@@ -19,8 +19,6 @@ import { pathId } from '../validation/parameters.js'
 import { flag, freeForm, identifier, isInt4, list, text, uuid } from '../validation/vocabulary.js'
 import { absent, requireKept } from './forms.js'
 
-/* Changes that have separate routes in the newer API. */
-
 const ids = () => list(identifier(), { maxItems: LIST_ITEMS_MAX })
 const ShareRequest = Type.Object({
   ...{ user_ids: absent(list(uuid(), { maxItems: LIST_ITEMS_MAX })), group_ids: absent(ids()) },
@@ -28,7 +26,7 @@ const ShareRequest = Type.Object({
   ...{ user_shares: absent(list(Type.Unknown())), group_shares: absent(list(Type.Unknown())) },
   public_permission: absent(text()),
 })
-/** The levels of shares, which only the operator can change, each with the field to send in its place. */
+/** Fields with levels of shares, which only the operator can change. Each is mapped to the field to send in its place. */
 const LEVELS = { user_shares: 'user_ids', group_shares: 'group_ids', public_permission: 'is_public' }
 
 const AGENTS = { permission: 'admin', resource: 'persona', writes: true } as const

@@ -13,8 +13,6 @@ import type { ToolState } from './snapshot.js'
 import { removeTool } from './statements.js'
 import { requireUnused } from './tool-use.js'
 
-/* The creation, restoration and deletion of tools. */
-
 /** Creates a tool. A creation is an update of a new row. */
 export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act: 'creation' }
 
@@ -86,8 +84,8 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     requireManageable(state)
     const trx = db as Transaction<Tables> // a deletion always runs in a transaction
     const { id, managed_as } = state
-    // The right of a group manager can depend on these agents, so their deletions do not detach the tool. Agents are locked before the tool, as when a
-    // tool is attached.
+    // A group manager's right to a tool can depend on its agents, so a deletion by a group manager detaches nothing. Agents are locked before the tool,
+    // as when a tool is attached.
     const released = detaches && managed_as !== 'group' ? await release(trx, id, actor, request) : []
     for (const agent of released) detached.add(agent)
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()

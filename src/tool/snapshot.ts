@@ -8,8 +8,6 @@ import { COLUMNS, type ToolContent } from './fields.js'
 import { shownHeaders } from './headers.js'
 import { ToolSnapshot } from './schema.js'
 
-/* How tools are read and shown in answers. */
-
 /** A stored custom header without its secret. `mask` is in hex. Answers show its first digits. */
 export interface StoredHeader {
   name: string

@@ -19,8 +19,6 @@ import { TOOL_READS, type ToolState } from './snapshot.js'
 import type { BodyWorkers } from './worker/pool.js'
 import type { UpdateContent } from './worker/tasks.js'
 
-/* The operations that create, update, restore and delete custom tools. */
-
 export interface ToolOptions extends OperationOptions {
   workers: BodyWorkers
   ring: KeyRing

@@ -90,7 +90,7 @@ const PROPOSAL = sql<HistoryRow['proposal']>`(
   select json_build_object('id', named[1]::integer, 'author', json_build_object('id', u.id, 'email', u.email))
   from regexp_match(a.command, '^approve --proposal (\\d+) --author (\\S+)$') named join user_account u on u.id = named[2]::uuid)`
 
-/** The size limit of a value in the history. Longer values are only in reads of the versions. */
+/** The size limit of a value in the history. Longer values can be read with their version. */
 export const SHOWN_BYTES_MAX = 4 * 1024
 
 /** Returns a `HistoryEntry`. Its changes are null if the row's content was pruned. */

@@ -7,7 +7,7 @@ import { AUTHOR, type Change } from './audit.js'
 import type { Act, Decision, Overwritten, UpdateRequest, VersionedState } from './resource.js'
 import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.js'
 
-/* What an update requires in addition to the caller's right: approval, and the preconditions of `If-Match` and `If-None-Match`. */
+/* Checks of an update in addition to the caller's rights: approval, and the preconditions of `If-Match` and `If-None-Match`. */
 
 /** Throws `Refused` if the caller can change this record only by a proposal. */
 export function requireDirect(
@@ -34,8 +34,8 @@ export function isStale({ kind, precondition }: Asked, { id, version }: Versione
 const IF_MATCH_REQUIRED = 'This update must have If-Match. A GET of the agent or tool returns its current ETag.'
 
 /**
- * Returns the decision if the request's preconditions hold. `decision` is undefined if the request does not fit this state and `If-Match` names another
- * one. Throws `Refused`, or `PreconditionFailed` with the changes since the state in `If-Match`.
+ * Returns the decision if the request's preconditions hold. `decision` is undefined if the request was impossible in this state and `If-Match` names
+ * another one. Throws `Refused`, or `PreconditionFailed` with the changes since the state in `If-Match`.
  */
 export async function requirePrecondition<D extends Decision>(
   db: Kysely<Tables>,

@@ -45,7 +45,7 @@ export async function readState<T extends ResourceTypes>(
   return row.state
 }
 
-/** Runs work in one database snapshot, so that all reads are of the same moment. */
+/** Runs work in one database snapshot, so that all reads see the same data. */
 export async function inOneSnapshot<Result>(
   { db }: Pick<Database, 'db'>,
   work: (trx: Transaction<Tables>) => Promise<Result>,

@@ -82,7 +82,7 @@ export function nextVersion(alias: string, param: Param<WriteParameters>) {
 /** The columns that an update sets, from the table of fields. */
 export type Columns<Name extends string> = readonly (readonly [Name, AnyColumnField])[]
 
-/** The columns that these changes set. */
+/** Returns the columns that these changes set. */
 export function columnsIn<Name extends string>(changes: readonly Change[], columns: Columns<Name>): Columns<Name> {
   return columns.filter(([name]) => changes.some(({ field }) => field === name))
 }
@@ -99,10 +99,10 @@ export function changedColumns<Name extends string>(
   return Object.fromEntries(values) // the table of fields has each column once
 }
 
-/** How many sets of columns have a prepared statement. Every connection to the database keeps each of them in memory. */
+/** The maximum number of prepared statements of each kind. Every connection to the database keeps them in memory. */
 const PREPARED_SETS_MAX = 50
 
-/** Returns the function that builds the writing statement for a set of columns, or returns the one that it has built before. */
+/** Returns a function that returns the writing statement for a set of columns. Prepared statements are built only once. */
 export function forColumns<Name extends string, P extends object, R>(
   name: string,
   types: SqlTypes<P>,
@@ -118,7 +118,7 @@ export function forColumns<Name extends string, P extends object, R>(
   }
 }
 
-/** The parameters that all writes have. `columns` are those that the changes set. */
+/** Returns the parameters that all writes have. `columns` are the columns that the changes set. */
 export function writeParameters(
   columns: Columns<string>,
   { id, name, version, recent_changes }: VersionedState,

@@ -57,7 +57,7 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
 /** Matches texts that can have a key that changes a prototype. These texts are scanned. */
 const UNUSUAL = /__proto__|"prototype"|\\u00[0-7]/
 
-/** Parses a text without scanning it. Returns undefined if the text must be scanned, for example because its number of keys and colons shows a repeated key. */
+/** Parses a text without scanning it. Returns undefined if the text must be scanned, for example because a key may be repeated. */
 function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   // Two counted nodes take at least three characters, so a shorter text cannot exceed the limit.
   if (text.length > nodesMax * 1.5 || UNUSUAL.test(text)) return undefined

@@ -46,8 +46,8 @@ export interface Embedded {
 }
 
 /**
- * A shell script that starts the server in its own process. A background loop reads a pipe from the parent process. If the pipe closes without a line,
- * the parent process was killed, and the loop stops the server. The signal is repeated, because a starting server ignores it.
+ * A shell script that is replaced by the server process. A background loop reads a pipe from the parent process. If the pipe closes without a line, the
+ * parent process was killed, and the loop stops the server. It repeats the signal, because a starting server ignores it.
  */
 const BECOME_SERVER = `
 umask 077

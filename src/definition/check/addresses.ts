@@ -181,7 +181,7 @@ function canBeHost(host: string | undefined): boolean {
   return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }
 
-/** Further servers are compared as written, without their variables' values. */
+/** After this number of addresses, servers are compared as written, without their variables' values. */
 const ORIGINS_READ_MAX = 10_000
 
 /** Returns all origins of a definition, including those of servers of paths and operations, because runtimes may call them. */

@@ -161,7 +161,6 @@ export class SchemaConverter {
     const required = this.namesOf(listOf(schema.required).filter(name => !isHidden(name)))
     if (required.length > 0) result.required = required
     else delete result.required
-    // An array without `items` accepts any items.
     if ([result.type].flat().includes('array') && result.items === undefined) result.items = {}
     // In OpenAPI 3.0, `exclusiveMinimum` is a boolean that applies to `minimum`.
     for (const [bound, exclusive] of [
@@ -238,7 +237,6 @@ export class SchemaConverter {
     return name ?? wire
   }
 
-  /** Returns the safe names of these properties, without duplicates. */
   private namesOf(names: unknown): string[] {
     return [...new Set(listOf(names))].map(name => this.name(name))
   }

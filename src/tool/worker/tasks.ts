@@ -161,7 +161,6 @@ function impactOf({ ids, others }: ToolUse, stored: string | undefined, definiti
   return { changes: definitionChanges(before, definition, { headerNames }), agents: { ids, others } }
 }
 
-/** Returns the effect of a proposed definition as JSON text. */
 function proposedImpactOf(
   _: unknown,
   { use, proposed, stored, headerNames }: { use: ToolUse; proposed: string; stored?: string; headerNames: string[] },
@@ -169,7 +168,6 @@ function proposedImpactOf(
   return JSON.stringify(impactOf(use, stored, JSON.parse(proposed), headerNames))
 }
 
-/** Returns the functions of a stored definition as JSON text. */
 function functionsOf(
   _: unknown,
   { headerNames, stored }: { headerNames: string[]; stored?: string | undefined },
