@@ -22,7 +22,7 @@ servers:
   - url: https://orders.example.com
 paths:
   /orders/{id}:
-    get: {summary: Read an order} # one
+    get: {summary: Read an order, x-odd: [1.0, 10000000000000001, 1E+2, 0x10]} # one
 `
 
 t.test('the page is a place to work', { skip }, async t => {
@@ -38,14 +38,14 @@ t.test('the page is a place to work', { skip }, async t => {
 
   for (const width of [1400, 390]) {
     await t.test(`the jobs, at ${width} pixels`, async t => {
-      const { page, answered, signIn, isClean, isSilent } = await opened(t, browser, origin, width)
+      const { page, answered, signIn, isClean, isSilent, press, state } = await opened(t, browser, origin, width)
       await page.keyboard.type(tokens.admin) // the field has the focus
       await isClean('sign-in')
       await page.keyboard.press('Enter')
       await page.getByRole('link', { name: 'Chapter editor' }).waitFor()
       await isClean('agents')
       await page.getByLabel('Search').fill('PLANNER alice')
-      await page.locator('#state', { hasText: /^1 of \d+ agents$/ }).waitFor()
+      await state(/^1 of \d+ agents$/)
       t.match(await page.locator('table').textContent(), '<img src=x', 'a text of a user is a text')
 
       const [before] = (await call('GET', '/persona/1/history', { token: tokens.admin })).json()
@@ -57,36 +57,34 @@ t.test('the page is a place to work', { skip }, async t => {
       const tools = page.getByRole('link', { name: 'Tools', exact: true }).first()
       const [asked] = await Promise.all([answered(false), tools.press('Enter')])
       t.match(asked.message(), /^Leave without saving\? What you changed of Planner/)
-      await page.getByRole('button', { name: 'Review and save' }).press('Enter')
+      await press('Review and save')
       await page.locator('dialog del', { hasText: 'five' }).waitFor()
       t.match(await page.locator('dialog ins').first().textContent(), 'seven')
       await isClean('the difference before it is saved')
       t.match((await agent()).system_prompt, 'five', 'the dry run stored nothing')
       await edit({ description: `Others work too, ${width}.`, system_prompt: 'Plan trips to nine islands.' })
-      await page.getByRole('button', { name: 'Save', exact: true }).press('Enter')
+      await press('Save')
       await page
         .locator('dialog .problem', { hasText: /^Somebody changed this.*admin@example\.com changed Prompt, .*\d/ })
         .waitFor()
       await isClean('a change of somebody else')
-      await page.getByRole('button', { name: 'Look again' }).press('Enter')
+      await press('Look again')
       await page.locator('dialog del', { hasText: 'nine' }).waitFor()
-      await page.getByRole('button', { name: 'Save', exact: true }).press('Enter')
-      await page.locator('#state', { hasText: 'Saved.' }).waitFor()
+      await state('Saved.', 'Save')
       t.match(await agent(), {
         system_prompt: `Plan trips to seven islands, ${width}.`,
         description: `Others work too, ${width}.`,
       })
 
-      await page.getByRole('button', { name: 'Add a starter message' }).press('Enter')
-      const message = page.getByRole('textbox', { name: /^Name of starter message/ }).last()
-      await message.fill(`Islands ${width}`)
+      await press('Add a starter message')
+      await page.locator('.pair input:focus').waitFor() // the new field
+      await page.keyboard.type(`Islands ${width}`)
       await page.getByLabel(`Value of Islands ${width}`).fill('Which islands are warm?')
       await page.getByLabel('Add a person').selectOption('admin@example.com')
       await page.getByText('Not saved: Starter messages, Users').waitFor()
-      await page.getByRole('button', { name: 'Review and save' }).press('Enter')
+      await press('Review and save')
       await page.locator('dialog ins', { hasText: 'admin@example.com' }).waitFor()
-      await page.getByRole('button', { name: 'Save', exact: true }).press('Enter')
-      await page.locator('#state', { hasText: 'Saved.' }).waitFor()
+      await state('Saved.', 'Save')
       const { starter_messages, users } = await agent()
       t.match(starter_messages.at(-1), { name: `Islands ${width}`, message: 'Which islands are warm?' })
       t.match(users.at(-1), { email: 'admin@example.com' })
@@ -123,16 +121,14 @@ t.test('the page is a place to work', { skip }, async t => {
       await box.press('Tab')
       t.not(await page.evaluate('document.activeElement.className.includes("cm-content")'), true, 'the keyboard leaves')
       await isClean('a definition with faults')
-      await page.getByRole('button', { name: 'Repair', exact: true }).press('Enter')
+      await press('Repair')
       await page.getByLabel('Server, if the definition has none').fill('https://orders.example.com')
-      await page.getByRole('button', { name: 'Look again' }).press('Enter')
+      await press('Look again')
       await page.locator('dialog ins', { hasText: 'https://orders.example.com' }).waitFor()
       await isClean('a repair')
-      await page.getByRole('button', { name: 'Put this' }).press('Enter')
+      await press('Put this into the editor')
       await page.locator('details', { hasText: 'orders_id_get' }).waitFor()
-      await page.getByRole('button', { name: 'Create the tool' }).press('Enter')
-      await page.getByRole('button', { name: 'Create', exact: true, disabled: false }).press('Enter')
-      await page.locator('#state', { hasText: /Tool \d+, version 1, owner: admin@example.com/ }).waitFor()
+      await state(/Tool \d+, version 1, owner: admin@example.com/, 'Create the tool', 'Create')
 
       await tools.press('Enter')
       await page.getByRole('link', { name: 'weather', exact: true }).press('Enter')
@@ -145,12 +141,11 @@ t.test('the page is a place to work', { skip }, async t => {
       const { definition } = (await call('GET', '/tool/1', { token: tokens.admin })).json()
       await box.fill(JSON.stringify(definition).replace(/get_forecast\w*/, `get_forecast_${width}`))
       await page.locator('.changes', { hasText: `get_forecast_${width}` }).waitFor()
-      await page.getByRole('button', { name: 'Review and save' }).press('Enter')
+      await press('Review and save')
       await page.locator('dialog h2', { hasText: 'GET /forecast/{place}' }).waitFor()
       await page.locator('dialog a', { hasText: /^Planner/ }).waitFor() // for whom
       await isClean('whom a definition affects')
-      await page.getByRole('button', { name: 'Save', exact: true }).press('Enter')
-      await page.locator('#state', { hasText: 'Saved.' }).waitFor()
+      await state('Saved.', 'Save')
       await page.locator('.change summary').first().press('Enter')
       await page.locator('.change h2', { hasText: 'GET /forecast/{place}' }).waitFor()
 
@@ -163,21 +158,24 @@ t.test('the page is a place to work', { skip }, async t => {
   }
 
   await t.test('one proposes, another approves; all that happened is listed', async t => {
-    const { page, signIn, isClean, isSilent } = await opened(t, browser, origin, 390, /status of (403|404|412|422)/)
+    const expected = /status of (403|404|412|422)/
+    const { page, signIn, isClean, isSilent, press, state } = await opened(t, browser, origin, 390, expected)
     await signIn(tokens.reader)
     await page.goto(`${origin}/console#/agents/3`)
-    await page.locator('#state', { hasText: 'You can propose changes.' }).waitFor()
+    await state('You can propose changes.')
     t.equal(await page.getByText(/^Restore/).count(), 0)
     await page.getByLabel('Prompt').fill('Answer in one sentence.')
     t.equal(await page.getByRole('button', { name: 'Review and save' }).count(), 0, 'what it may not is not shown')
-    await page.getByRole('button', { name: 'Propose' }).press('Enter')
+    await press('Propose')
     await page.getByLabel('Message to those who decide').fill(`Shorter ${TAGS}`)
     await page.locator('dialog ins', { hasText: 'one sentence' }).waitFor()
     await isClean('a proposal before it is made')
     await page.locator('dialog').getByRole('button', { name: 'Propose' }).press('Enter')
     await page.getByRole('heading', { name: 'Change of Welcome' }).waitFor()
     await page.getByRole('button', { name: 'Withdraw' }).waitFor()
-    t.equal(await page.getByRole('button', { name: 'Approve' }).count(), 0)
+    await press('Approve my own')
+    await page.locator('.problem h2', { hasText: 'another person has to approve it' }).waitFor()
+    t.equal(await page.getByRole('button', { name: 'Approve' }).count(), 0, 'the page follows what the service answers')
     await page.reload()
     await signIn(tokens.admin)
     await page.getByRole('link', { name: 'Proposals' }).first().press('Enter')
@@ -186,14 +184,13 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByRole('link', { name: 'Welcome: Prompt' }).press('Enter')
     await page.locator('.difference ins', { hasText: 'one sentence' }).waitFor()
     t.equal((await send('PATCH', '/persona/3?update_mask=description', { description: 'Ours.' })).statusCode, 200)
-    await page.getByRole('button', { name: 'Approve' }).press('Enter')
+    await press('Approve')
     await page.locator('.problem h2', { hasText: /^Somebody changed this/ }).waitFor()
-    await page.getByRole('button', { name: 'Look again', exact: true }).press('Enter')
+    await press('Look again')
     await page.getByText('admin@example.com changed Description').waitFor()
     t.match(await page.locator('blockquote').textContent(), 'Shorter <img')
     await isClean('a proposal')
-    await page.getByRole('button', { name: 'Approve' }).press('Enter')
-    await page.locator('#state', { hasText: 'approved by admin@example.com' }).waitFor()
+    await state('approved by admin@example.com', 'Approve')
     t.equal((await call('GET', '/persona/3', { token: tokens.admin })).json().system_prompt, 'Answer in one sentence.')
 
     t.equal((await call('DELETE', '/persona/2', { token: tokens.admin })).statusCode, 204)
@@ -205,20 +202,17 @@ t.test('the page is a place to work', { skip }, async t => {
     await isClean('changes')
     await page.getByRole('link', { name: 'Agents' }).press('Enter')
     await page.getByLabel('Deleted ones').press('Space')
-    await page.locator('#state', { hasText: '1 deleted agent' }).waitFor()
+    await state('1 deleted agent')
     await isClean('deleted agents')
     await page.getByRole('link', { name: 'Chapter editor' }).press('Enter')
     await page.locator('h1', { hasText: 'Chapter editor' }).waitFor()
     await page.getByRole('button', { name: 'Restore version 1' }).press('Enter')
     await page.locator('dialog').getByRole('button', { name: 'Restore version 1', disabled: false }).press('Enter')
-    await page.locator('#state', { hasText: 'Restored. Agent 2, version 3' }).waitFor()
-    await page.getByRole('button', { name: 'Delete this agent' }).press('Enter')
-    await page.getByRole('button', { name: 'Delete', exact: true, disabled: false }).press('Enter')
-    await page.getByRole('link', { name: 'New agent' }).press('Enter')
+    await state('Restored. Agent 2, version 3')
+    await press('Delete this agent', 'Delete')
+    await page.getByRole('link', { name: 'New agent' }).click()
     await page.getByLabel('Name', { exact: true }).fill('Proofreader')
-    await page.getByRole('button', { name: 'Create the agent' }).press('Enter')
-    await page.getByRole('button', { name: 'Create', exact: true, disabled: false }).press('Enter')
-    await page.locator('#state', { hasText: /^Created\. Agent \d+, version 1, owner: admin/ }).waitFor()
+    await state(/^Created\. Agent \d+, version 1, owner: admin/, 'Create the agent', 'Create')
 
     const path = '/persona/3?update_mask=name,tool_ids&propose=true'
     const { headers } = await call('GET', '/persona/3', { token: tokens.reader })
@@ -227,18 +221,17 @@ t.test('the page is a place to work', { skip }, async t => {
     await send('POST', `/proposals/${id}/reject`, { reason: 'The name is known.' })
     await page.goto(`${origin}/console#/proposals/${id}`)
     await page.locator('.difference del', { hasText: 'Welcome' }).waitFor()
-    await page.getByRole('button', { name: 'Propose it again' }).press('Enter')
+    await press('Propose it again')
     await page.getByText('Not saved: Name, Tools').waitFor()
     t.equal(await page.getByLabel('Name', { exact: true }).inputValue(), 'Editor')
-    await page.getByRole('button', { name: 'Review and save' }).press('Enter')
+    await press('Review and save')
     await page.locator('dialog ins', { hasText: 'weather' }).waitFor() // a dry run took it
-    await page.getByRole('button', { name: 'Close' }).press('Enter')
-    await page.getByRole('button', { name: 'Discard' }).press('Enter')
+    await press('Close', 'Discard')
     isSilent()
   })
 
   await t.test('a definition in YAML is checked at its lines, and repaired with its comments', async t => {
-    const { page, signIn, isSilent } = await opened(t, browser, origin, 1400)
+    const { page, signIn, isSilent, press, state } = await opened(t, browser, origin, 1400)
     await signIn(tokens.admin)
     await page.goto(`${origin}/console#/tools/0`)
     const file = (text: string | Buffer) => ({ name: 'orders.yaml', mimeType: 'text/yaml', buffer: Buffer.from(text) })
@@ -247,13 +240,21 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByText('orders.yaml is not UTF-8: see line 1').waitFor()
     await open(YAML)
     await page.locator('.findings', { hasText: 'Fault, line 8' }).waitFor()
-    await page.getByRole('button', { name: 'Repair', exact: true }).click()
-    await page.getByRole('button', { name: 'Put this' }).click()
+    await press('Repair', 'Put this into the editor')
     await page.locator('details', { hasText: 'orders_id_get' }).waitFor()
     t.match(await page.getByLabel('OpenAPI definition').textContent(), /# our orders.*operationId: orders_id_get/s)
     await page.getByText('comments are not kept').waitFor()
     await page.getByLabel('OpenAPI definition').press('Control+z')
     await page.locator('.findings', { hasText: 'Fault, line 8' }).waitFor()
+    await page.getByLabel('OpenAPI definition').press('Control+y')
+    await page.getByLabel('Name', { exact: true }).fill('odd')
+    await state(/^Created/, 'Create the tool', 'Create')
+    const { id } = (await call('GET', '/tool?name=odd', { token: tokens.admin })).json()[0]
+    const { body } = await call('GET', `/tool/${id}`, { token: tokens.admin })
+    t.match(body, '"x-odd":[1.0,10000000000000001,1E+2,16]', 'numbers are stored as they were written')
+    await page.goto(`${origin}/console#/tools/0`)
+    await open(YAML.replace('0x10', '0x7fffffffffffffff'))
+    await page.locator('.findings', { hasText: 'would change in JSON' }).waitFor()
     await page.getByLabel('OpenAPI definition').fill('')
     await page.locator('#verdict', { hasText: /^Paste/ }).waitFor()
     t.equal(await page.locator('h1').count(), 1, 'a text without the faults leaves one view')
@@ -264,20 +265,20 @@ t.test('the page is a place to work', { skip }, async t => {
   })
 
   await t.test('412: a typed definition stays; one that nobody touched follows what is stored', async t => {
-    const { page, signIn } = await opened(t, browser, origin, 1400)
+    const { page, signIn, press, state } = await opened(t, browser, origin, 1400)
     const stored = async () => (await call('GET', '/tool/1', { token: tokens.admin })).json()
     const { definition } = await stored()
     const titled = (title: string) => ({ ...definition, info: { ...definition.info, title } })
     await signIn(tokens.admin)
     const save = async () => {
-      await page.getByRole('button', { name: 'Review and save' }).click()
-      await page.getByRole('button', { name: 'Look again' }).click()
+      await press('Review and save', 'Look again')
       await page.locator('dialog .difference').first().waitFor()
-      await page.getByRole('button', { name: 'Save', exact: true }).click()
-      await page.locator('#state', { hasText: 'Saved.' }).waitFor()
+      await state('Saved.', 'Save')
     }
+    await page.route(/tool.limit=100/, route => route.abort()) // its owner takes one row, not all tools
     await page.goto(`${origin}/console#/tools/1`)
     await page.locator('.use').waitFor()
+    await state('owner: admin@example.com')
     await page.getByLabel('Description').fill('Typed here.')
     await send('PUT', '/admin/tool/custom/1', { definition: titled('Theirs') })
     await save()
@@ -289,10 +290,16 @@ t.test('the page is a place to work', { skip }, async t => {
     await send('PUT', '/admin/tool/custom/1', { definition: titled('Theirs again'), description: 'Theirs.' })
     await save()
     t.match(await stored(), { description: 'Theirs.', definition: { info: { title: 'Mine' } } })
+    await press('Add a header')
+    await page.locator('.pair input:focus').pressSequentially('X-Mine')
+    await page.getByLabel('Value of X-Mine').fill('mine')
+    await send('PUT', '/admin/tool/custom/1', { custom_headers: [{ key: 'X-Api-Key', value: 'theirs' }] })
+    await save()
+    t.match((await stored()).custom_headers, [{ key: 'X-Api-Key' }, { key: 'X-Mine' }])
   })
 
   await t.test('a definition is shown by the name of its field, whatever members it has', async t => {
-    const { page, signIn } = await opened(t, browser, origin, 1400)
+    const { page, signIn, press } = await opened(t, browser, origin, 1400)
     const shaped = { ...DEFINITION, name: 'n', id: 1, email: 'a@example.com', digest: 'd' }
     const at = (host: string) => ({ definition: { ...shaped, servers: [{ url: `https://${host}.example.com` }] } })
     const shape = { name: 'shaped', ...at('one'), passthrough_auth: false }
@@ -305,17 +312,23 @@ t.test('the page is a place to work', { skip }, async t => {
     t.strictSame(await page.locator('.change h2').allTextContents(), ['Definition, servers'])
     await page.locator('.change ins', { hasText: 'https://two.example.com' }).waitFor() // an address differs whole
     await page.getByLabel('OpenAPI definition').fill(JSON.stringify(at('three').definition))
-    await page.getByRole('button', { name: 'Save as a new tool' }).click()
+    await press('Save as a new tool')
     await page.locator('dialog ins', { hasText: 'https://three.example.com' }).waitFor()
     await page.getByRole('button', { name: 'Create', exact: true }).dblclick()
     await page.locator('h1', { hasText: 'shaped (copy)' }).waitFor()
     const all = (await call('GET', '/tool', { token: tokens.admin })).json()
     t.equal(all.filter(({ name }: { name: string }) => /^shaped/.test(name)).length, 2)
+    t.equal((await call('DELETE', `/admin/tool/custom/${id}`, { token: tokens.admin })).statusCode, 204)
+    await page.getByRole('link', { name: 'Changes', exact: true }).click()
+    const gone = page.locator('.change', { hasText: `Tool ${id}` })
+    await gone.first().waitFor()
+    await page.locator('.change', { hasText: 'weather' }).locator('button').first().waitFor({ state: 'attached' })
+    t.equal(await gone.locator('button').count(), 0, 'it stays deleted')
   })
 
   await t.test('what keeps the page from working is told apart, with a way on', async t => {
     const expected = /status of (40\d|413|422|50\d)|ERR_|of its own/
-    const { page, answered, fill, signIn, isClean, isSilent } = await opened(t, browser, origin, 1400, expected)
+    const { page, answered, fill, signIn, isClean, isSilent, press } = await opened(t, browser, origin, 1400, expected)
     const once: Page['route'] = (url, answer) => page.route(url, answer, { times: 1 })
     const title = (words: RegExp) => page.locator('.problem h2', { hasText: words }).waitFor()
     await fill('pat_\u200bhidden')
@@ -364,7 +377,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.goto(`${origin}/console#/agents/1`)
     await page.getByLabel('Description').fill('Typed before a fault.')
     release()
-    await page.getByRole('button', { name: 'Try again' }).click()
+    await press('Try again')
     t.match(await page.getByLabel('What you typed').inputValue(), 'description: Typed before a fault.')
     await Promise.all([answered(true), page.goto(`${origin}/console#/agents`)])
 
@@ -372,16 +385,30 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByLabel('Description').fill('Typed while the session ended.')
     const ended = { status: 401, json: { detail: 'ended' }, headers: { 'x-request-id': 'a' } }
     await once(/update_mask/, route => route.fulfill(ended))
-    await page.getByRole('button', { name: 'Review and save' }).click()
+    await press('Review and save')
     await page.getByRole('heading', { name: 'Your session has ended' }).waitFor()
     await isClean('a session that ended')
     await fill(tokens.admin)
     await page.getByRole('heading', { name: 'Your session has ended' }).waitFor({ state: 'detached' })
     await page.locator('dialog ins', { hasText: 'Typed while' }).waitFor() // it goes on
-    await page.getByRole('button', { name: 'Close' }).click()
+    await press('Close')
     await page.getByText('Not saved: Description').waitFor()
     t.equal(await page.getByLabel('Description').inputValue(), 'Typed while the session ended.', 'the text is kept')
-    await page.getByRole('button', { name: 'Discard' }).click()
+    const proposes = { error_code: 'APPROVAL_REQUIRED', detail: 'Only administrators' }
+    const refused = { ...ended, status: 403, json: proposes }
+    await once(/update_mask=description$/, route => route.fulfill(refused))
+    await press('Review and save', 'Save')
+    await page.getByRole('heading', { name: 'This needs an approval. Propose' }).waitFor()
+    await press('Close')
+    await once(/propose/, route => route.fulfill(ended))
+    await press('Propose')
+    await page.locator('dialog').getByRole('button', { name: 'Propose', disabled: false }).click()
+    await page.getByRole('heading', { name: 'Your session has ended' }).waitFor()
+    await fill(tokens.reader)
+    await page.getByRole('heading', { name: 'Agents', exact: true }).waitFor() // another person starts anew
+    t.equal(await page.locator('dialog, .savebar').count(), 0)
+    await page.reload()
+    await signIn(tokens.admin)
 
     await page.goto(`${origin}/console#/tools/0`)
     const box = page.getByLabel('OpenAPI definition')
@@ -415,6 +442,11 @@ t.test('the page is a place to work', { skip }, async t => {
     })
     await page.getByRole('link', { name: 'Welcome' }).waitFor()
     t.equal(await page.locator('.problem h2').count(), 0)
+    await page.route(/reader\.js/, route => route.abort())
+    await page.reload()
+    await signIn(tokens.admin)
+    await page.goto(`${origin}/console#/tools/1`)
+    await title(/^The part of this page that reads definitions failed.* The service still checks/)
     isSilent()
   })
 })
@@ -451,12 +483,29 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
       t.strictSame(found, [], `axe finds nothing: ${view}, ${colorScheme}`)
     }
     t.ok(await page.evaluate('document.documentElement.scrollWidth <= innerWidth'), `no overflow: ${view}`)
+    const reached: unknown[] = []
+    const stops = await page.evaluate<number>(STOPS)
+    for (let stop = 0; stop <= stops; stop++) {
+      reached.push(await page.evaluate('stopAt()'))
+      await page.keyboard.press('Tab')
+    }
+    const all = Array.from({ length: stops }, (_, stop) => `${stop}`)
+    t.strictSame(reached, [...all, 'none'], `Tab reaches all, in order, each with an outline, and leaves: ${view}`)
+    await page.evaluate('focused.focus()')
     t.notMatch(await page.title(), /^run$/, 'no text of a user runs')
   }
   const answered = (is: boolean) =>
     page.waitForEvent('dialog', dialog => (is ? dialog.accept() : dialog.dismiss()).then(() => true))
   const unexpected = () => said.filter(text => !expected.test(text))
   const isSilent = () => t.strictSame(unexpected(), [], 'the console of the browser is silent')
+  const press = async (...labels: string[]) => {
+    for (const name of labels)
+      await page.getByRole('button', { name, exact: true, disabled: false }).last().press('Enter')
+  }
+  const state = async (hasText: string | RegExp, ...labels: string[]) => {
+    await press(...labels)
+    await page.locator('#state', { hasText }).waitFor()
+  }
   const fill = async (token: string) => {
     await page.getByLabel('Access token').fill(token)
     await page.getByRole('button', { name: 'Sign in' }).click()
@@ -465,8 +514,23 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
     await fill(token)
     await page.getByRole('button', { name: 'Sign in' }).waitFor({ state: 'detached' })
   }
-  return { page, answered, fill, signIn, isClean, isSilent }
+  return { page, answered, fill, signIn, isClean, isSilent, press, state }
 }
+
+/** Numbers what Tab should stop at, and focuses the first; `stopAt` is the number of the present one. */
+const STOPS = `(() => {
+  focused = document.activeElement
+  const root = [...document.querySelectorAll('dialog[open]')].at(-1) ?? document
+  const names = 'a[href], button:enabled, input:enabled, select:enabled, textarea:enabled, summary, [tabindex="0"]'
+  const stops = [...root.querySelectorAll(names)].filter(each => each.checkVisibility())
+  stopAt = () => {
+    const now = document.activeElement
+    const ring = getComputedStyle(now.closest('.cm-editor, label.button') ?? now).outlineStyle
+    return stops.includes(now) && ring !== 'none' ? String(stops.indexOf(now)) : stops.includes(now) ? now.outerHTML : 'none'
+  }
+  stops[0].focus({ focusVisible: true })
+  return stops.length
+})()`
 
 const VIOLATIONS = `options =>
   axe.run(options).then(({ violations }) => violations.map(({ id, nodes }) => [id, ...nodes.map(node => node.html)].join()))`

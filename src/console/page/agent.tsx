@@ -1,5 +1,5 @@
 import { Editor } from './editor.js'
-import { Check, Chips, Field, Lines, type Pair, Pairs, useLists } from './parts.js'
+import { Check, Chips, Field, Lines, Note, type Pair, Pairs, useLists } from './parts.js'
 import { Frame, useRecord } from './record.js'
 import { BLANK, type Person, type Rights, type Row } from './service.js'
 import { counted, fieldsOf, titled } from './texts.js'
@@ -28,7 +28,6 @@ const requestOf = ({ id: _, owner: __, tools, users, ...rest }: Partial<AgentRec
   ...(users && { users: idsOf(users) }),
 })
 
-/** An agent's fields, editable in place: its prompts, its tools and its shares. */
 export function Agent({ id, rights }: { id: number; rights: Rights }) {
   const of = useRecord<AgentRecord>('agents', id, rights, FRESH)
   const { record, now, shown, typed, changed, mayEdit, isEditable } = of
@@ -37,7 +36,7 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
   const [agents = [], tools = []] = useLists(isEditable, 'agents', 'tools')
   const people = new Map([...agents, ...tools].flatMap(({ owner }) => (owner ? [[owner.id, owner]] : [])))
   const isTwice = (name: string) => tools.filter(other => other.name === name).length > 1
-  const groupOf = (id: number) => me.managed_groups.find(group => group.id === id) ?? { id, name: `group ${id}` }
+  const unknown = (shown.groups ?? []).filter(id => !me.managed_groups.some(group => group.id === id))
   const others = fieldsOf({ ...record }).filter(([title, text]) => text !== '' && !FORM.includes(title))
   const onType = (read: () => string) => typed('system_prompt')?.(read())
   const putGroups = typed('groups', mayShare)
@@ -64,11 +63,12 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
       <Check label="Everybody" checked={shown.is_public === true} onChange={typed('is_public', mayShare)} />
       <Chips
         noun="group"
-        rows={shown.groups?.map(groupOf) ?? []}
+        rows={me.managed_groups.filter(({ id }) => shown.groups?.includes(id))}
         others={me.managed_groups}
         textOf={({ name }) => name}
-        onChange={putGroups && (groups => putGroups(idsOf(groups)))}
+        onChange={putGroups && (groups => putGroups([...unknown, ...idsOf(groups)]))}
       />
+      {unknown.length > 0 && <Note text={`And ${counted(unknown.length, 'group')} that you do not manage.`} />}
       <Chips
         noun="person"
         rows={shown.users ?? []}

@@ -25,7 +25,6 @@ const PROSE = [minimalSetup, EditorView.lineWrapping]
 interface EditorProps {
   label: string
   text: string
-  /** Called on each edit, with a function that returns the text. */
   onType(read: () => string, isPasted: boolean): void
   isReadOnly?: boolean
   code?: Extension

@@ -35,7 +35,6 @@ const SECOND: Record<string, [string, ListName] | undefined> = {
   proposals: ['Decided ones too', 'proposals'],
 }
 
-/** The agents, tools or proposals that the token can see, with a search. */
 export function List({ view, rights }: { view: Kind | 'proposals'; rights: Rights }) {
   const [{ rows, isAll }, setRows] = useState<{ rows: (Row | Proposal)[]; isAll: boolean }>({ rows: [], isAll: false })
   const [isOn, setOn] = useState(false)

@@ -5,7 +5,7 @@ import { List } from './list.js'
 import { Button, Dialog, Field, Problem, useAction, useUnsaved } from './parts.js'
 import { Changes } from './past.js'
 import { ProposalView } from './proposals.js'
-import { ask, EVENTS, type Me, outcome, type Rights, rightsOf, setToken, unsaved } from './service.js'
+import { ask, EVENTS, leaveTo, type Me, outcome, type Rights, rightsOf, setToken, unsaved } from './service.js'
 import { titled, visible } from './texts.js'
 import { Tool } from './tool.js'
 
@@ -100,6 +100,7 @@ function App() {
     addEventListener('hashchange', go)
   }, [])
   const signedIn = (me: Me) => {
+    if (rights && rights.me.user.id !== me.user.id) leaveTo('#/agents') // nobody goes on in the view of another person
     setRights(rightsOf(me))
     setEnded(false)
     dispatchEvent(new Event(EVENTS.signedIn))

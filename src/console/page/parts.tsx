@@ -32,7 +32,6 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
   return { ...state, again, repeats: true }
 }
 
-/** The complete lists, if wanted, to show names instead of ids. */
 export const useLists = (isWanted: boolean, ...lists: ListName[]): Row[][] =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted).data ?? []
 
@@ -75,8 +74,7 @@ export function Problem({ problem, again, repeats }: Partial<Loaded<unknown>>) {
   )
 }
 
-type ButtonProps = Omit<ComponentProps<'button'>, 'onClick'> & { label: string; onClick?: (() => void) | undefined }
-export const Button = ({ label, ...rest }: ButtonProps) => (
+export const Button = ({ label, ...rest }: ComponentProps<'button'> & { label: string }) => (
   <button type={rest.onClick ? 'button' : 'submit'} {...rest}>
     {label}
   </button>
@@ -92,7 +90,6 @@ type FieldProps = Omit<ComponentProps<'input'>, 'onChange' | 'label'> & {
   rows?: number | undefined
 }
 
-/** A field with its label. Without `onChange` it is read-only. */
 export function Field({ label, onChange, rows, ...rest }: FieldProps) {
   const onInput = ({ currentTarget }: { currentTarget: { value: string } }) => onChange?.(currentTarget.value)
   const Tag = (rows ? 'textarea' : 'input') as 'input'
@@ -135,7 +132,6 @@ interface ChipsProps<T> {
   onChange?: ((rows: T[]) => void) | undefined
 }
 
-/** A row of short items, as links or texts. With `onChange`, items can be removed and others added by name. */
 export function Chips<T extends { id: unknown }>({ noun, rows, textOf, hrefOf, others = [], onChange }: ChipsProps<T>) {
   const free = others.filter(({ id }) => !rows.some(row => row.id === id))
   const add = (event: { currentTarget: HTMLSelectElement }) =>
@@ -161,7 +157,6 @@ export function Chips<T extends { id: unknown }>({ noun, rows, textOf, hrefOf, o
 export type Pair = Record<string, string>
 interface PairsProps {
   noun: string
-  /** The properties that hold an item's name and its value. */
   members: [string, string]
   rows: Pair[]
   /** The stored items, if their values are secret. Each value is kept or replaced. */
@@ -170,7 +165,6 @@ interface PairsProps {
   onChange?: ((rows: Pair[]) => void) | undefined
 }
 
-/** Names with values, which can be edited, added and removed. */
 export function Pairs({ noun, members: [k, v], rows, stored, lines, onChange }: PairsProps) {
   const secret = stored && { class: 'secret', placeholder: 'stored; type to replace it' }
   const rowOf = ({ [k]: name = '', [v]: value = '' }: Pair, i: number) => {
@@ -187,11 +181,15 @@ export function Pairs({ noun, members: [k, v], rows, stored, lines, onChange }: 
       </div>
     )
   }
+  const add = ({ currentTarget }: { currentTarget: HTMLElement }) => {
+    onChange?.([...rows, { [k]: '', [v]: '' }])
+    requestAnimationFrame(() => currentTarget.previousElementSibling?.querySelector('input')?.focus())
+  }
   return (
     <fieldset>
       <legend>{titled(noun)}s</legend>
       {rows.map(rowOf)}
-      {onChange && <Button label={`Add a ${noun}`} onClick={() => onChange([...rows, { [k]: '', [v]: '' }])} />}
+      {onChange && <Button label={`Add a ${noun}`} onClick={add} />}
     </fieldset>
   )
 }
@@ -230,7 +228,6 @@ export function Differences({ list }: { list: Difference[] }) {
 
 const showOnce = (element: HTMLDialogElement | null) => void (element?.open === false && element.showModal())
 
-/** A modal dialog. Escape closes it, and the focus stays inside. */
 export const Dialog = ({ title, ...rest }: { title: string; onClose: () => void; children: ComponentChildren }) => (
   <dialog ref={showOnce} aria-label={title} onClose={rest.onClose}>
     <h2>{title}</h2>
@@ -238,7 +235,6 @@ export const Dialog = ({ title, ...rest }: { title: string; onClose: () => void;
   </dialog>
 )
 
-/** Shows the effect of a request, and sends it if confirmed. */
 export function Review(props: {
   title: string
   label: string
@@ -273,7 +269,6 @@ export function Review(props: {
   )
 }
 
-/** Asks for confirmation before leaving while there are unsaved changes. */
 export function useUnsaved(what: string, is: boolean, read: () => string) {
   useLayoutEffect(() => {
     if (is) unsaved.set(what, read)

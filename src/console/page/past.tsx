@@ -22,7 +22,6 @@ interface HappenedProps {
   restores: boolean
 }
 
-/** A change. It expands to its difference, and can be reverted. */
 function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) {
   const [isOpen, setOpen] = useState(false)
   const [isRestoring, setRestoring] = useState(false)
@@ -55,11 +54,9 @@ function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) 
 const UNREAD = 'This version cannot be read: the record was deleted in it, is deleted now, or is hidden from you'
 type VersionProps = { view: Kind; id: number; version: number }
 
-/** What a version changed from the previous one. */
 function Between({ view, id, version }: VersionProps) {
   const loaded = useLoad(signal => {
-    const read = (at: number) =>
-      ask<object>('GET', `${KINDS[view].path}/${id}?version=${at}`, { signal, isExact: true })
+    const read = (at: number) => ask<object>('GET', `${KINDS[view].path}/${id}?version=${at}`, { signal })
     return Promise.all([version - 1, version].map(at => unless(read(at), 404)))
   })
   const [before, after] = loaded.data ?? []
@@ -72,14 +69,13 @@ function Between({ view, id, version }: VersionProps) {
   )
 }
 
-/** Shows the effect of restoring a version, and restores it. */
 function Restore({ view, id, version, name, onClose }: VersionProps & { name: string; onClose(): void }) {
   const { path, root } = KINDS[view]
   const seen = useRef({})
   const restore = (query: string, options: object) =>
-    ask<object>('POST', `${root}/${id}/restore${query}`, { body: { version }, isExact: true, ...options })
+    ask<object>('POST', `${root}/${id}/restore${query}`, { body: { version }, ...options })
   const look = async (signal: AbortSignal) => {
-    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal, isExact: true }), 404) // 404 for a deleted agent
+    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal }), 404) // 404 for a deleted agent
     const tagged = now && { 'if-match': now.etag }
     const { data: after, warnings, etag } = await restore('?dry_run=true', { headers: tagged, signal })
     seen.current = { 'if-match': now?.etag ?? etag, 'idempotency-key': newKey() }
@@ -96,7 +92,6 @@ function Restore({ view, id, version, name, onClose }: VersionProps & { name: st
 
 type HistoryProps = { view: Kind; id: number; name: string; first: Answer<Change[]>; restores: boolean }
 
-/** The changes of a record with author, time and fields, newest first. */
 export function History({ first, ...props }: HistoryProps) {
   const [pages, setPages] = useState([first])
   const last = pages.at(-1) ?? first
@@ -153,7 +148,7 @@ export function Changes({ writes }: { writes: boolean }) {
               isNamed
               key={`${change.kind} ${change.id} ${change.version}`}
               {...{ view: VIEWS[change.kind], id: change.id, change, name: nameOf(change) }}
-              restores={writes && change.kind !== 'proposal'}
+              restores={writes && (change.kind === 'persona' || names.has(`${change.kind} ${change.id}`))} // no deleted tool
             />
           ))}
         </section>

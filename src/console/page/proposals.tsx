@@ -2,27 +2,27 @@ import { useState } from 'preact/hooks'
 import { subjectOf, tagsOf } from './list.js'
 import { Button, Differences, Field, Lines, Note, Problem, useAction, useLoad, useUnsaved, View } from './parts.js'
 import { authorOf, readHistory, VIEWS } from './past.js'
-import { ask, editsOf, KINDS, leaveTo, outcome, type Proposal, type Rights, unless } from './service.js'
+import { ask, editsOf, KINDS, leaveTo, outcome, type Proposal, Refusal, type Rights, unless } from './service.js'
 import { dated, differencesOf, titled, visible } from './texts.js'
 import { Agents } from './tool.js'
 
-/** A proposal: its difference from the stored state, the affected agents, and the buttons to decide. */
 export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   const [reason, setReason] = useState('')
   useUnsaved('The reason for a rejection', reason.trim() !== '', () => reason)
   const loaded = useLoad(async signal => {
-    const read = await ask<Proposal>('GET', `proposals/${id}`, { signal, isExact: true })
+    const read = await ask<Proposal>('GET', `proposals/${id}`, { signal })
     const { kind, record, state, base_version } = read.data
     const path = `${KINDS[VIEWS[kind]].path}/${record.id}?version=${base_version}`
-    const base = await unless(ask<Record<string, unknown>>('GET', path, { signal, isExact: true }), 403, 404)
+    const base = await unless(ask<Record<string, unknown>>('GET', path, { signal }), 403, 404)
     const past = state === 'open' ? await unless(readHistory(VIEWS[kind], record.id, signal), 403, 404) : undefined
     return { ...read, base: base?.data, since: past?.data.filter(({ version }) => version > base_version) ?? [] }
   })
   const { data, base, etag = '', since = [] } = loaded.data ?? {}
   const decision = useAction(async (verb: string, options: object) => {
-    const { warnings } = await ask('POST', `proposals/${id}/${verb.toLowerCase()}`, options)
+    const { warnings } = await ask('POST', `proposals/${id}/${verb.toLowerCase().split(' ')[0]}`, options)
     return () => leaveTo(location.hash, warnings.join(' '))
   })
+  const isRefused = decision.problem instanceof Refusal && decision.problem.body.error_code === 'OWN_PROPOSAL'
   const again = () => {
     decision.forget()
     loaded.again()
@@ -65,6 +65,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       <Lines class="warnings" lines={loaded.data?.warnings ?? []} />
       <Problem problem={decision.problem} again={again} />
       {isOpen && isMine && rights.proposes && button('Withdraw')}
+      {isOpen && isMine && rights.writes && !isRefused && button('Approve my own', { headers: { 'if-match': etag } })}
       {isOpen && !isMine && rights.writes && (
         <div class="bar savebar">
           <Field label="Reason, to reject it" value={reason} onChange={setReason} />

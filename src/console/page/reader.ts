@@ -1,6 +1,7 @@
 /* A worker that reads definitions, because parsing a large text would block the page. */
 import { findNodeAtLocation, type ParseError, parseTree, printParseErrorCode } from 'jsonc-parser'
-import { isNode, parseDocument, stringify } from 'yaml'
+import { Document, isNode, isScalar, parseDocument, type ScalarTag, stringify, type Tags } from 'yaml'
+import { isRawJSON, numberOf, parsed } from './numbers.js'
 
 type Path = (string | number)[]
 export interface Place {
@@ -16,7 +17,8 @@ export interface Edit {
   loc: Path
   after?: unknown
 }
-export type Task = { text: string } | { paths: Path[] } | { text: string; definition: string; edits: Edit[] }
+/** `edits` is JSON, because a copy between threads would lose the form of numbers. */
+export type Task = { text: string } | { paths: Path[] } | { text: string; definition: string; edits: string }
 
 type Locate = (path: Path) => Place | undefined
 let locate: Locate = () => undefined
@@ -40,14 +42,30 @@ function readJson(text: string): Read {
 
 const NO_DOCUMENT = 'This is not an OpenAPI document. One begins with `openapi:` in YAML, or with { in JSON'
 
+const NUMBER: ScalarTag = {
+  tag: 'tag:yaml.org,2002:float',
+  default: true,
+  test: /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?$/,
+  resolve: numberOf,
+  identify: isRawJSON,
+  stringify: ({ value }) => (isRawJSON(value) ? value.rawJSON : String(value)),
+}
+const OPTIONS = { prettyErrors: false, merge: true, customTags: (tags: Tags): Tags => [NUMBER, ...tags] }
+
+/** Refuses numbers that have no exact form in JSON, such as `.inf` and large ones in hexadecimal. */
+function writable(name: string, value: unknown) {
+  if (typeof value !== 'number' || Math.abs(value) <= Number.MAX_SAFE_INTEGER) return value
+  throw Error(`the number of "${name}" would change in JSON. Write its digits, or quote it.`)
+}
+
 function readYaml(text: string): Read {
-  const document = parseDocument(text, { prettyErrors: false, merge: true })
+  const document = parseDocument(text, OPTIONS)
   locate = path => {
     for (let length = path.length; length > 0; length--) {
       const parent = document.getIn(path.slice(0, length - 1), true)
       const last = path[length - 1]
       const items = (parent as { items?: { key?: unknown; value?: unknown }[] })?.items ?? []
-      const keyOf = (key: unknown) => String(isNode(key) ? (key as { value?: unknown }).value : key)
+      const keyOf = (key: unknown) => String(isScalar(key) ? (key.source ?? key.value) : key)
       const node =
         items.find(item => item.key !== undefined && keyOf(item.key) === String(last))?.key ?? items[Number(last)]
       if (isNode(node) && node.range) return { from: node.range[0], to: node.range[1] }
@@ -56,20 +74,21 @@ function readYaml(text: string): Read {
   }
   const [error] = document.errors
   if (error) return { fault: { from: error.pos[0], to: error.pos[1], msg: `This is not YAML: ${error.message}` } }
-  const json = JSON.stringify(document.toJS())
+  const json = JSON.stringify(document.toJS(), writable)
   return json?.[0] === '{' ? { json } : { fault: { from: 0, to: 1, msg: NO_DOCUMENT } }
 }
 
-/** Applies the edits of a completion to the text. YAML keeps its comments, unless the result differs from the completed definition. */
+/** Applies the edits of a completion, so that numbers and YAML comments stay. If the result is not the completed definition, returns that one. */
 function edited(text: string, definition: string, edits: Edit[]): string {
-  const completed = JSON.parse(definition)
-  if (isJson(text)) return JSON.stringify(completed, null, 2)
-  const document = parseDocument(text, { merge: true })
+  const [asJson, completed] = [isJson(text), parsed(definition)]
+  const document = asJson ? new Document(parsed(text), OPTIONS) : parseDocument(text, OPTIONS)
   try {
     for (const { loc, after } of edits) document.setIn(loc, document.createNode(after))
-    if (JSON.stringify(document.toJS()) === JSON.stringify(completed)) return String(document)
+    const own = document.toJS()
+    if (JSON.stringify(JSON.parse(JSON.stringify(own))) === definition)
+      return asJson ? JSON.stringify(own, null, 2) : String(document)
   } catch {} // an edit within an alias
-  return stringify(completed)
+  return asJson ? JSON.stringify(completed, null, 2) : stringify(completed, OPTIONS)
 }
 
 const isJson = (text: string) => /^\s*[{[]/.test(text)
@@ -77,7 +96,7 @@ const isJson = (text: string) => /^\s*[{[]/.test(text)
 addEventListener('message', ({ data }: MessageEvent<Task & { id: number }>) => {
   const { id } = data
   if ('paths' in data) return postMessage({ id, answer: data.paths.map(path => locate(path)) })
-  if ('edits' in data) return postMessage({ id, answer: edited(data.text, data.definition, data.edits) })
+  if ('edits' in data) return postMessage({ id, answer: edited(data.text, data.definition, parsed(data.edits)) })
   try {
     postMessage({ id, answer: (isJson(data.text) ? readJson : readYaml)(data.text) })
   } catch (error) {

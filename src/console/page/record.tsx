@@ -1,9 +1,10 @@
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 import { tagsOf } from './list.js'
-import { Button, Field, Review, useLists, useLoad, useUnsaved, View } from './parts.js'
+import { parsed } from './numbers.js'
+import { Button, Field, Review, useLoad, useUnsaved, View } from './parts.js'
 import { History, readHistory } from './past.js'
-import { ask, KINDS, type Kind, leaveTo, newKey, outcome, parsed, type Rights, type Row, unless } from './service.js'
+import { ask, KINDS, type Kind, leaveTo, newKey, outcome, type Rights, type Row, unless } from './service.js'
 import { outline, titled } from './texts.js'
 
 /** A stored record with its history, and the user's edits. A new record has the id 0, and the values of `fresh`. */
@@ -12,7 +13,7 @@ export function useRecord<T extends Row>(view: Kind, id: number, rights: Rights,
   const loaded = useLoad(async signal => {
     if (id === 0) return { past: undefined, now: { data: fresh, etag: '', version: 0 } }
     const past = await unless(readHistory(view, id, signal), 403, 404) // callers without the right to edit cannot read it
-    const read = ask<T>('GET', `${KINDS[view].path}/${id}`, { signal, isExact: true })
+    const read = ask<T>('GET', `${KINDS[view].path}/${id}`, { signal })
     return { past, now: await (past ? unless(read, 404) : read) }
   })
   const { past, now } = loaded.data ?? {}
@@ -39,17 +40,14 @@ interface FrameProps {
   of: Omit<ReturnType<typeof useRecord<Row>>, 'typed' | 'changed' | 'shown'> & { shown: object }
   /** The changed fields, with their names in the request. */
   body: object
-  /** All fields of a new record. */
   created: object
   /** A changed definition as JSON; null while it has faults or is being checked. */
   definition?: string | null | undefined
   typedText?: (() => string) | undefined
-  /** The effect of the change on others, shown before it is stored. */
   effect?: ComponentChildren
   /** True if the change has secrets, which a proposal cannot have. */
   isSecret?: boolean
   note?: string | undefined
-  /** The part above the columns. */
   top?: ComponentChildren
   children: ComponentChildren
 }
@@ -61,17 +59,20 @@ export function Frame(props: FrameProps) {
   const { of, body, definition, typedText, isSecret, note, top, children } = props
   const { view, id, rights, loaded, past, now, record, mayEdit, mayPropose, mayCreate } = of
   const [way, setWay] = useState<Way>()
+  const [isDirect, setDirect] = useState(true) // false once the service has demanded a proposal
   const { noun } = KINDS[view]
   const names = [...Object.keys(body), ...(definition === undefined ? [] : ['definition'])]
   const isChanged = names.length > 0
   const { custom_headers: _, ...open }: { custom_headers?: unknown } = body // headers are secret
   const read = () => `${outline(open)}\n${typedText?.() ?? ''}`
   useUnsaved(`What you changed of ${record?.name || 'this'}`, isChanged, read)
-  const restores = !isChanged && rights.writes && (mayEdit || !now)
+  const restores = !isChanged && rights.writes && (mayEdit || (!now && view === 'agents'))
   const isDeleted = loaded.data !== undefined && !now
   const isTool = view === 'tools'
-  const [list] = useLists(isTool || isDeleted, isTool ? 'tools' : 'deleted agents')
-  const listed = list?.find(row => row.id === id) // a tool's owner and a deleted agent's name are only in lists
+  const isListed = id > 0 && (isTool || isDeleted) // a tool's owner and a deleted agent's name are only in lists
+  const page = `${KINDS[view].path}?limit=1&after=${id - 1}${isTool ? '' : '&deleted=true'}`
+  const list = useLoad(async signal => isListed && (await ask<Row[]>('GET', page, { signal })).data, isListed).data
+  const [listed] = (list || []).filter(row => row.id === id)
   const name = record?.name || listed?.name || (id ? `${noun} ${id}` : `New ${noun.toLowerCase()}`)
   const owner = (isTool ? listed : record)?.owner?.email ?? 'nobody'
   const facts = [
@@ -82,6 +83,11 @@ export function Frame(props: FrameProps) {
   const isOwner = isTool || rights.me.permission === 'admin' || record?.owner?.id === rights.me.user.id
   const fresh = rights.makes[view] ? '' : `This token cannot create ${view}.`
   const stored = now ? facts.join(' ') : 'It is deleted. Restore a version to bring it back.'
+  const onClose = () => setWay(undefined)
+  const onRefused = () => {
+    setDirect(false)
+    setWay('Propose')
+  }
   const button = (way: Way, label: string, isMain: boolean) => (
     <Button {...{ label, class: isMain ? 'main' : '', disabled: definition === null, onClick: () => setWay(way) }} />
   )
@@ -107,19 +113,18 @@ export function Frame(props: FrameProps) {
           </p>
           <Button label="Discard" onClick={() => leaveTo(location.hash)} />
           {mayCreate && button('Create', id ? 'Save as a new tool' : `Create the ${noun.toLowerCase()}`, !id)}
-          {mayPropose && !isSecret && button('Propose', 'Propose', !mayEdit)}
-          {mayEdit && button('Save', 'Review and save', true)}
+          {mayPropose && !isSecret && button('Propose', 'Propose', !mayEdit || !isDirect)}
+          {mayEdit && isDirect && button('Save', 'Review and save', true)}
         </section>
       )}
-      {way && now && <Save key={now.etag} {...{ ...props, way, etag: now.etag }} onClose={() => setWay(undefined)} />}
+      {way && now && <Save key={`${way} ${now.etag}`} {...{ ...props, way, etag: now.etag, onClose, onRefused }} />}
     </View>
   )
 }
 
-type SaveProps = FrameProps & { way: Way; etag: string; onClose(): void }
+type SaveProps = FrameProps & { way: Way; etag: string; onClose(): void; onRefused(): void }
 
-/** Shows the effect of a change by a dry run before it is stored. */
-function Save({ of, body, created, definition, effect, way, etag, onClose }: SaveProps) {
+function Save({ of, body, created, definition, effect, way, etag, ...props }: SaveProps) {
   const [key] = useState(newKey)
   const [message, setMessage] = useState('')
   const { view, id, record } = of
@@ -136,7 +141,7 @@ function Save({ of, body, created, definition, effect, way, etag, onClose }: Sav
     const path = `${root}${isNew ? '' : `/${id}`}?${new URLSearchParams({ ...mask, ...query })}`
     const headers = { ...(!isNew && { 'if-match': etag }), ...(key && { 'idempotency-key': key }) }
     const sent = way === 'Delete' ? {} : { body: fields }
-    return ask<{ id: number }>(method, path, { ...sent, headers, signal, isExact: true })
+    return ask<{ id: number }>(method, path, { ...sent, headers, signal })
   }
   const shown = way === 'Delete' ? ['name'] : Object.keys(fields).map(name => (name === 'tool_ids' ? 'tools' : name))
   const only = (from: object) => Object.fromEntries(Object.entries(from).filter(([name]) => shown.includes(name)))
@@ -147,14 +152,18 @@ function Save({ of, body, created, definition, effect, way, etag, onClose }: Sav
     return { before: only({ ...record }), after: only(tried.data), warnings: tried.warnings }
   }
   const send = async () => {
-    const { warnings, data } = await request(isProposal ? { propose: 'true', message } : {}, key)
+    const { warnings, data } = await request(isProposal ? { propose: 'true', message } : {}, key).catch(refusal => {
+      const isProposable = way === 'Save' && of.mayPropose && !props.isSecret
+      if (isProposable && refusal.body?.error_code === 'APPROVAL_REQUIRED') props.onRefused()
+      throw refusal
+    })
     const addresses = { Save: location.hash, Propose: `#/proposals/${data.id}`, Create: `#/${view}/${data.id}` }
     const said = [isNew ? 'Created.' : isProposal ? '' : 'Saved.', ...warnings].join(' ')
     return () => leaveTo(way === 'Delete' ? `#/${view}` : addresses[way], said)
   }
-  const title = `${way} ${isNew ? `a new ${view.slice(0, -1)}` : record?.name}?`
+  const title = `${isProposal && of.mayEdit ? 'This needs an approval. ' : ''}${way} ${isNew ? `a new ${view.slice(0, -1)}` : record?.name}?`
   return (
-    <Review label={way} {...{ title, look, send, onClose }} onStale={of.loaded.again}>
+    <Review label={way} {...{ title, look, send, onClose: props.onClose }} onStale={of.loaded.again}>
       {effect}
       {isProposal && <Field label="Message to those who decide" rows={2} value={message} onChange={setMessage} />}
     </Review>

@@ -1,6 +1,7 @@
+import { parsed } from './numbers.js'
+
 /* The page has no rules of its own: each view shows answers that any program could request. The token is kept only in memory. */
 
-/** The caller's rights, from `GET /me`. */
 export interface Me {
   user: Person
   permission: 'basic' | 'manage:actions' | 'admin'
@@ -11,13 +12,9 @@ export interface Me {
 /** The rights of the token. The page hides actions that the token does not allow; the service decides about single records. */
 export interface Rights {
   me: Me
-  /** True if the token can write. */
   writes: boolean
-  /** True if the token can propose changes. */
   proposes: boolean
-  /** True if the token can see the content of tools. */
   manages: boolean
-  /** Whether the token can create records of a kind. */
   makes: Record<Kind, boolean>
 }
 
@@ -37,15 +34,14 @@ export interface Fault {
   type: string
 }
 
-/** Why a request failed: no connection, an answer of a proxy, a busy service, an invalid token, or any other refusal. */
-type Reason = 'lost' | 'front' | 'busy' | 'ended' | 'refused'
-
 interface Body {
+  error_code?: string
   detail?: string | Fault[]
   changed?: { field: string; by: string; at: string }[] | null
 }
 
-const SENTENCES: Record<Reason, string> = {
+/** Why a request failed. */
+const SENTENCES = {
   lost: 'No connection to the service',
   front: 'A server in front of the service answered. The service did not',
   busy: 'The service is busy, or it is being restarted',
@@ -56,7 +52,7 @@ const SENTENCES: Record<Reason, string> = {
 /** An answer without success. `status` is 0 if there was no answer. */
 export class Refusal extends Error {
   constructor(
-    readonly reason: Reason,
+    readonly reason: keyof typeof SENTENCES,
     readonly status: number,
     readonly body: Body = {},
     readonly retryS = 0,
@@ -69,7 +65,6 @@ export class Refusal extends Error {
   }
 }
 
-/** True if the service is unavailable for the moment. */
 export const isAway = (problem: unknown): problem is Refusal =>
   problem instanceof Refusal && ['lost', 'front', 'busy'].includes(problem.reason)
 
@@ -90,22 +85,11 @@ export const setToken = (text: string) => {
   token = text
 }
 
-/** Keeps the written form of numbers such as 1.0, if the browser supports it. */
-function exact(_: string, value: unknown, context?: { source?: string }) {
-  const { rawJSON } = JSON as { rawJSON?(text: string): unknown }
-  const isOther = typeof value === 'number' && context?.source !== undefined && context.source !== String(value)
-  return isOther && rawJSON ? rawJSON(String(context.source)) : value
-}
-
-/** The value of a JSON text whose numbers keep their form. */
-export const parsed = (json: string) => JSON.parse(json, exact)
-
 interface Options {
   body?: unknown
   text?: string
   headers?: Record<string, string> | undefined
   signal?: AbortSignal | undefined
-  isExact?: boolean
 }
 
 /** Sends a request. Throws `Refusal` if the answer is not a success. Any other error is a fault of the page. */
@@ -125,7 +109,7 @@ export async function ask<T>(method: string, path: string, options: Options = {}
   const isOurs = status === 204 || status === 304 || answer.headers.get('x-request-id') !== null
   const isJson = /^application\/json/.test(answer.headers.get('content-type') ?? '')
   if (!isOurs || (received !== '' && !isJson)) throw new Refusal('front', status)
-  const data = received === '' ? {} : JSON.parse(received, options.isExact ? exact : undefined)
+  const data = received === '' ? {} : parsed(received)
   if (status === 401) dispatchEvent(new Event(EVENTS.ended))
   if (!answer.ok) {
     if (data.detail === undefined) throw new Refusal('front', status)
@@ -140,7 +124,6 @@ export async function ask<T>(method: string, path: string, options: Options = {}
   }
 }
 
-/** The answer, or undefined if the service refuses with one of these statuses. */
 export function unless<T>(answer: Promise<Answer<T>>, ...statuses: number[]): Promise<Answer<T> | undefined> {
   return answer.catch(refusal => {
     if (refusal instanceof Refusal && refusal.reason === 'refused' && statuses.includes(refusal.status))
@@ -178,7 +161,6 @@ export interface Row {
   mcp_server_id?: number | null
 }
 
-/** The first page of each list. */
 const LISTS = {
   agents: 'persona?limit=100',
   'deleted agents': 'persona?limit=100&deleted=true',
@@ -187,10 +169,8 @@ const LISTS = {
   proposals: 'proposals?limit=100',
 }
 export type ListName = keyof typeof LISTS
-/** What every new record begins with. */
 export const BLANK = { id: 0, name: '', description: '', owner: null }
 
-/** A change, from a record's history or from the feed of all changes. */
 export interface Change {
   version: number
   at: string

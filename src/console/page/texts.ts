@@ -1,6 +1,5 @@
 import { diffArrays } from 'diff'
 
-/* Formats values as text for people, and compares them. */
 const MAX = { words: 100_000, differences: 1_000 } // `words` counts characters
 
 /** Invisible characters, and those that change the order of the text around them, are shown by code point. */
@@ -86,7 +85,6 @@ export interface Difference {
   runs: Run[]
 }
 
-/** The fields that differ, with both texts. */
 export function differencesOf(before: object, after: object): Difference[] {
   const [old, next] = [new Map(fieldsOf(before)), new Map(fieldsOf(after))]
   return [...new Set([...old.keys(), ...next.keys()])].flatMap(title => {
@@ -120,7 +118,6 @@ export function runsOf(before: string, after: string): Run[] {
   return (3 * same < Math.min(before.length, after.length) ? whole : runs).filter(({ text }) => text !== '')
 }
 
-/** Reads a file as UTF-8. Throws a message that names the first line that is not UTF-8. */
 export async function readText(file: File): Promise<string> {
   const bytes = await file.arrayBuffer()
   try {

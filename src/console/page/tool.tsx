@@ -3,10 +3,11 @@ import { StateEffect, type Text } from '@codemirror/state'
 import { EditorView, keymap, type ViewUpdate } from '@codemirror/view'
 import { useMemo, useRef, useState } from 'preact/hooks'
 import { Editor } from './editor.js'
+import { parsed } from './numbers.js'
 import { Button, Check, Chips, Field, Lines, Note, type Pair, Pairs, Problem, Review, useLists } from './parts.js'
 import type { Edit, Place, Read } from './reader.js'
 import { Frame, useRecord } from './record.js'
-import { ask, BLANK, type Fault, type ImpactReport, isAway, parsed, Refusal, type Rights, type Row } from './service.js'
+import { ask, BLANK, type Fault, type ImpactReport, isAway, Refusal, type Rights, type Row } from './service.js'
 import { counted, outline, readText, visible } from './texts.js'
 import { inWorker } from './worker.js'
 
@@ -21,9 +22,9 @@ interface ToolRecord extends Row {
   oauth_config_name?: string | null
 }
 
+const isMask = (value: string) => value.startsWith('****#')
 const FRESH: ToolRecord = { ...BLANK, definition: null, custom_headers: [], passthrough_auth: false }
 
-/** A tool: its fields, headers, definition and functions, and the agents that use it. */
 export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const [checked, setFound] = useState<Found | null>(null)
   const of = useRecord<ToolRecord>('tools', id, rights, FRESH)
@@ -34,8 +35,11 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const text = useMemo(() => typedText.current?.() ?? stored, [record])
   const isTyped = typedText.current && checked?.text !== stored
   const { description, passthrough_auth, definition } = shown
-  const kept = (record?.custom_headers ?? []).map(({ value }) => value) // a mask is not a value
-  const custom_headers = shown.custom_headers?.filter(({ value }) => !kept.includes(value))
+  const headers = shown.custom_headers?.map(({ key = '', value = '' }) => {
+    const now = isMask(value) && record?.custom_headers?.find(each => each.key === key)?.value // it may be a mask of before
+    return { key, value: now || (isMask(value) ? '' : value) }
+  })
+  const custom_headers = headers?.filter(({ value }) => !isMask(value)) // a mask is not a value
   const name = id > 0 && shown.name === record?.name ? `${shown.name} (copy)` : shown.name
   const onChange = (found: Found | null, read?: () => string) => {
     setFound(found)
@@ -53,7 +57,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
       {...{
         of,
         top,
-        body: changed,
+        body: 'custom_headers' in changed ? { ...changed, custom_headers: headers } : changed,
         typedText: typedText.current,
         definition: isTyped ? (checked?.json ?? null) : undefined,
       }}
@@ -70,7 +74,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
           noun="header"
           members={['key', 'value']}
           stored={record.custom_headers}
-          rows={shown.custom_headers ?? []}
+          rows={headers ?? []}
           onChange={mayEdit || mayCreate ? typed('custom_headers') : undefined}
         />
       )}
@@ -93,9 +97,8 @@ interface Finding extends Place {
   line: number
 }
 
-/** Validates a definition with the route that programs use. */
 async function validated(query: Record<string, string>, json: string, signal?: AbortSignal) {
-  const options = { text: `{"definition":${json}}`, signal, isExact: 'complete' in query }
+  const options = { text: `{"definition":${json}}`, signal }
   const path = `admin/tool/custom/validate?${new URLSearchParams(query)}`
   try {
     const { data } = await ask<Report>('POST', path, options)
@@ -138,7 +141,6 @@ async function findingsIn(doc: Text, toolId: number | undefined, signal: AbortSi
 
 interface DefinitionProps {
   text: string
-  /** The tool whose stored definition the text is compared with. */
   toolId?: number
   isChecked: boolean
   /** Called with a function that returns the text after each edit, and with the result of each check. */
@@ -251,23 +253,22 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
   )
 }
 
-/** The edits that `complete` would make, grouped by the parts of the definition. */
 function Repair({ text, onPut, onClose }: { text: string; onPut(text: string): void; onClose(): void }) {
   const [[typed, setTyped], [server, setServer]] = [useState(''), useState('')]
-  const completed = useRef<Report['completed']>()
+  const repaired = useRef('')
   const look = async (signal: AbortSignal) => {
     const { json, fault } = await inWorker<Read>({ text })
     if (json === undefined) throw fault?.msg
     const { report, faults } = await validated({ complete: 'true', ...(server && { server }) }, json, signal)
-    completed.current = report.completed
-    const definition = parsed(json)
+    const { edits = [], definition } = report.completed ?? {}
+    const placed = JSON.stringify(edits.map(({ loc, after }) => ({ loc: loc.slice(2), after })))
+    repaired.current = await inWorker({ text, definition: JSON.stringify(definition), edits: placed })
+    const { json: result = json } = await inWorker<Read>({ text: repaired.current })
     const warnings = faults.map(({ msg }) => `To correct by hand: ${msg}`)
-    return { before: { definition }, after: { definition: report.completed?.definition ?? definition }, warnings }
+    return { before: { definition: parsed(json) }, after: { definition: parsed(result) }, warnings }
   }
   const send = async () => {
-    const { edits = [], definition } = completed.current ?? {}
-    const placed = edits.map(({ loc, after }) => ({ loc: loc.slice(2), after }))
-    if (definition) onPut(await inWorker<string>({ text, definition: JSON.stringify(definition), edits: placed }))
+    onPut(repaired.current)
     onClose()
   }
   return (
@@ -296,7 +297,6 @@ function Functions({ list }: { list: { name: string }[] }) {
   )
 }
 
-/** The agents that use a tool, and how a changed definition affects them. */
 export function Agents({ impact: { changes, agents } }: { impact: ImpactReport }) {
   const { ids, others } = agents
   const [rows = []] = useLists(ids.length > 0, 'agents')

@@ -9,18 +9,27 @@ const ADDRESS = 'console/reader.js'
 const { trustedTypes } = window as { trustedTypes?: Factory }
 const policy = trustedTypes?.createPolicy('worker', { createScriptURL: () => ADDRESS })
 const worker = new Worker(policy?.createScriptURL('') ?? ADDRESS, { type: 'module' })
-const waiting = new Map<number, (answer: never) => void>()
+const waiting = new Map<number, [(answer: never) => void, (problem: string) => void]>()
 let tasks = 0
 worker.addEventListener('message', ({ data: { id, answer } }) => {
-  waiting.get(id)?.(answer as never) // its type is that of the task's answer
+  waiting.get(id)?.[0](answer as never) // its type is that of the task's answer
   waiting.delete(id)
 })
 
-/** Runs a task in the worker and returns the result. */
+let failure = ''
+const FAILED = 'The part of this page that reads definitions failed, so nothing is checked here. Reload the page.'
+worker.addEventListener('error', ({ message }) => {
+  failure = `${FAILED} The service still checks what programs send. ${message ?? `${ADDRESS} could not be loaded.`}`
+  for (const [, reject] of waiting.values()) reject(failure)
+  waiting.clear()
+})
+
+/** Runs a task in the worker and returns the result. Throws a sentence if the worker has failed. */
 export function inWorker<T>(task: Task): Promise<T> {
-  return new Promise<T>(resolve => {
+  return new Promise<T>((resolve, reject) => {
+    if (failure) return reject(failure)
     const id = ++tasks
-    waiting.set(id, resolve)
+    waiting.set(id, [resolve, reject])
     worker.postMessage({ ...task, id })
   })
 }
