@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Runs `agentctl`. npm links a command only if its file exists, so this file is not compiled. In a fresh checkout, it first compiles the program,
-// which needs the development dependencies.
+// Runs `agentctl`. npm links a command only if its file exists, so this file is not compiled. In a fresh checkout, it first compiles the program. This
+// needs the development dependencies.
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'

@@ -50,8 +50,8 @@ async function nameMasks(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Shortens the hash chains of the audit trail. The hashes no longer cover emails, client addresses and request ids, so these can be erased.
- * Existing rows lose their hashes. The chain of each resource starts with its next row. Access events are no longer in a chain.
+ * Simplifies the hash chains of the audit trail. The hashes no longer cover emails, client addresses and request ids, so these can be erased. Existing
+ * rows lose their hashes. The chain of each resource starts with its next row. Access events are no longer in a chain.
  */
 async function simplifyChains(db: Kysely<unknown>): Promise<void> {
   await sql`

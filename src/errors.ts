@@ -59,7 +59,7 @@ export class InvalidRequest extends Error {
 /** A mask in the request matches no stored secret. It can be the mask of an older version that `If-Match` names. */
 export class UnknownRedaction extends InvalidRequest {}
 
-/** A refusal with an error code. An invalid request has `InvalidRequest` instead. */
+/** A refusal with an error code. Invalid requests use `InvalidRequest`. */
 export class Refused extends Error {
   readonly extra: Readonly<Record<string, unknown>>
   readonly headers: Readonly<Record<string, string>>

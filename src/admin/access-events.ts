@@ -2,7 +2,7 @@ import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import type { Actor } from '../updates/audit.js'
 
-/** SQL: for each kind of subject, the fields that determine its access, as a JSON object. Access events store it. */
+/** SQL: for each kind of subject, a JSON object with the fields that determine access. Access events store it. */
 const STATES = {
   user: sql`
     select json_build_object('kind', kind, 'active', active, 'permissions', permissions)

@@ -23,9 +23,9 @@ import { keepingAdministrator } from './people.js'
 import { InvalidDocument } from './refusal.js'
 
 export interface ApplyOptions extends ToolSurroundings {
-  /** Returns the outcomes without storing anything. */
+  /** If true, nothing is stored. */
   plan?: boolean
-  /** Removes rows that have no entry in the document. Lists that the document omits are not pruned. */
+  /** If true, rows without an entry are removed. Lists that the document omits are not pruned. */
   prune?: boolean
   actor?: Actor
 }

@@ -3,9 +3,9 @@ import type { Fault } from '../errors.js'
 /** The exit statuses. Those from 64 upwards are defined in sysexits.h. */
 export const EXIT = {
   ok: 0,
-  /** Refused or failed; the message states the reason. */
+  /** The command was refused or failed. The message states the reason. */
   error: 1,
-  /** With `--plan`: applying would change something. */
+  /** With `--plan`, the document would change something. */
   differs: 2,
   /** A check completed and found faults. */
   findings: 3,

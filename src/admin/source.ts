@@ -23,7 +23,7 @@ export function readSource(path: string): Source {
   return parseSource(decoded(bytes, path))
 }
 
-/** Reads the file of a command-line argument like `readSource`. `-` means standard input. */
+/** Like `readSource`, for a path from the command line. `-` means standard input. */
 export async function readGivenSource(path: string): Promise<Source> {
   if (path !== '-') return readSource(path)
   return parseSource(decoded(await buffer(process.stdin), 'standard input'))

@@ -198,7 +198,6 @@ export interface CallerNow {
 /** A row of the view `caller`, with the state of the resource. */
 type CallerRow = Omit<Selectable<CallerView>, 'hash'> & { state: object | null }
 
-/** The token's hash and the id of the resource to read. */
 interface Question {
   hash: Buffer
   resource: number | null

@@ -22,7 +22,7 @@ export class Database {
   readonly #probePool: pg.Pool
   readonly #options: DatabaseOptions
   readonly #sessions = new WeakMap<pg.ClientBase, Session>()
-  /** The connection that reads with the same key share, and the number of reads that are running on it. */
+  /** For each key, the shared connection and the number of its running reads. */
   readonly #shared = new Map<string, { session: Promise<Session>; reads: number }>()
   #closed: Promise<unknown> | undefined
 

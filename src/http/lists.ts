@@ -22,7 +22,6 @@ export const PAGE_RECORDS_MAX = 100
 export const PAGE_RECORDS = 50
 const HISTORY_RECORDS = 20
 
-/** Maximum length of the name filter. */
 export const NAME_LENGTH_MAX = 255
 
 interface List {

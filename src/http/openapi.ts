@@ -4,8 +4,6 @@ import { ERROR_CODES, STALE, UNAVAILABLE_REASONS } from '../errors.js'
 import { HTTPValidationError } from '../validation/faults.js'
 import { list, nullable, reference, text } from '../validation/vocabulary.js'
 
-/* The headers and error answers that all operations in the OpenAPI document share. */
-
 /** The headers of answers, with their descriptions in the document. CORS exposes them to pages of other origins. */
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',

@@ -49,7 +49,7 @@ const VALIDATE = '/admin/tool/custom/validate'
 const ID = identifier({ minimum: 1, maximum: INT4_MAX })
 const ETAG = text()
 const OF_EITHER = { kind: enumeration(['agent', 'tool']), id: ID }
-/** An object with named properties, because models fill in only these. Other properties are allowed, and the operation checks them. */
+/** Names the properties, because models fill in only these. Other properties are allowed, and the operation checks them. */
 const named = (properties: Record<string, object>) => ({ type: 'object', properties, additionalProperties: true })
 const TEXT = { type: 'string' }
 const CALL = named({ operationId: TEXT, summary: TEXT })

@@ -46,7 +46,7 @@ export async function personaChanges(
   }
 }
 
-/** Reads the names of the ids in these rows that the viewer can see. The name of a file is its id. */
+/** Reads names for the ids in these rows, if the viewer can see the records. The name of a file is its id. */
 async function readNames(
   db: Kysely<Tables>,
   state: PersonaState,

@@ -102,7 +102,7 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   return released
 }
 
-/** No precondition for the agents, because the request's preconditions apply to the tool. */
+/** The agents have no precondition, because the request's preconditions apply to the tool. */
 const [ANY, NONE] = [{ kind: 'any' }, { kind: 'none' }] as const
 
 interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
@@ -159,7 +159,10 @@ function fieldsOf(content: PersonaContent, withOwners: boolean): PersonaUpdateFi
   return Object.fromEntries(fields) as PersonaUpdateFields // stored values have the types of the fields
 }
 
-/** Returns a deleted agent as it is before its content is restored. Fields that only administrators can set get their initial values for other callers. */
+/**
+ * Returns a deleted agent as undeleted, so that its content can be restored. If the caller is not an administrator, fields that only administrators can
+ * set get their initial values.
+ */
 function brought(state: PersonaState, caller: Caller): PersonaState {
   const reserved = isAdmin(caller) ? [] : REQUEST_FIELDS.filter(([, { changedBy }]) => changedBy === 'admin')
   const blank = Object.fromEntries(reserved.map(([name]) => [name, BLANK_AGENT[name as keyof PersonaContent]]))

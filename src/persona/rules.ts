@@ -224,7 +224,10 @@ function requireRights(
   }
 }
 
-/** Requires a default agent to be public if one of the two fields changes. Not called below `/api`, where private agents can be the default. */
+/**
+ * Requires a default agent to be public if one of the two fields changes. Direct updates below `/api` are exempt, because clients of the published
+ * product make private agents the default.
+ */
 function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
   const { is_default_persona: isDefault, is_public: isPublic } = content
   const isChanged = isDefault !== state.is_default_persona || isPublic !== state.is_public

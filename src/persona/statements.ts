@@ -18,7 +18,7 @@ import { RECORDS } from './state.js'
 
 type PersonaParameters = WriteParameters & { access: PersonaAccess }
 
-/** Stores an agent's columns and its audit row, unless the row is locked or its version or the rights have changed. */
+/** Stores an agent's columns and its audit row. Stores nothing if the row is locked, or if its version or the caller's rights have changed. */
 export const writePersona = forColumns<PersonaColumn, PersonaParameters, { version: number }>(
   'persona_write',
   { ...WRITE_TYPES, access: 'text' },

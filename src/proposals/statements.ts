@@ -33,7 +33,7 @@ export interface ProposalRow {
 export interface AskedProposals {
   state?: ProposalState | undefined
   kind?: ResourceKind | undefined
-  /** The id of a record. */
+  /** Only proposals for the record with this id. */
   id?: number | undefined
   after?: number
   rows?: number

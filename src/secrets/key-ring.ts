@@ -41,7 +41,7 @@ export function parseKeyRing(text: string): KeyRing {
   return { currentId, keys }
 }
 
-/** Returns a random `id:base64` entry for a key ring. The default id is today's date with four random digits. */
+/** Returns a random `id:base64` entry for a key ring. The default id is today's date with four random hex digits. Throws `InvalidKeyRing` for an invalid id. */
 export function generateKey(id = `${new Date().toISOString().slice(0, 10)}-${randomBytes(2).toString('hex')}`): string {
   if (!KEY_ID.test(id)) throw new InvalidKeyRing(['a key id is 1 to 32 letters, digits, "_", "." or "-"'])
   return `${id}:${randomBytes(KEY_BYTES).toString('base64')}`

@@ -11,7 +11,6 @@ import type { Tables } from '../db/tables.js'
 const TOOLS_MAX = 100
 const WARNINGS_MAX = 5
 
-/** A tool and the names of its functions. */
 export interface NamedTool {
   id: number
   name: string

@@ -15,7 +15,6 @@ import type { StoredHeader, ToolState } from './snapshot.js'
 export interface CheckedDefinition {
   text: string
   hash: string
-  /** The names of its functions. */
   names: readonly string[]
 }
 

@@ -21,7 +21,7 @@ export interface ShownTool extends ToolContent {
   /** Null if the viewer does not manage the tool. */
   headers: StoredHeader[] | null
   definition_bytes: number
-  /** The text of the definition, if it may not be stored yet. */
+  /** The text of the definition, if it was already read or is not stored yet. */
   definition_text?: string
 }
 
@@ -33,7 +33,6 @@ export interface ToolState extends ShownTool, VersionedState {
   managed_as: ManagedAs | null
 }
 
-/** An expression builder for the tool `t` of the enclosing query. */
 const tool = on<{ t: 'tool' }>()
 const { case: choose, fn, ref, selectFrom } = tool
 

@@ -13,7 +13,6 @@ import { type NamedTool, toolsBeside } from './function-names.js'
 import type { CheckedDefinition, PlannedHeader } from './rules.js'
 import { ToolSummary } from './schema.js'
 
-/** An expression builder for the tool `t` of the enclosing query. */
 const tool = on<{ t: 'tool' }>()
 const { exists, or } = tool
 
@@ -106,7 +105,7 @@ export const removeTool = statement<ViewerParameters & AuditEntry, { version: nu
   true,
 )
 
-/** SQL: the tool `t`, locked without waiting. No row if the tool, the rights or the linked configuration have changed since the decision. */
+/** SQL: the tool `t`, locked without waiting. Selects no row if the tool, the rights or the linked configuration have changed since the decision. */
 function lockedTool(param: Param<ToolParameters>, isManaged: Expression<SqlBool>) {
   const viewer = viewerOf(param)
   const linked = on<{ t: 'tool' }>()

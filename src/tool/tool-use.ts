@@ -18,7 +18,7 @@ import type { ToolUse } from './worker/tasks.js'
 const AGENTS_MAX = 10_000
 const AGENTS_LISTED_MAX = 1_000
 
-/** Reads the agents with the tool that the caller can see. Requires the right to update the tool. Throws `ResourceNotFound`, `Forbidden` and `Refused`. */
+/** Reads a tool and the agents that have it. Requires the right to update the tool. Throws `ResourceNotFound`, `Forbidden` and `Refused`. */
 export async function readToolUse(
   { database }: OperationOptions,
   request: Pick<UpdateRequest, 'readNow'>,

@@ -15,11 +15,11 @@ import { auditEntry, closeProposals, insertBlank, lockRow, nextId } from './stat
 import { settle, unavailableFor } from './unavailable.js'
 
 /*
- * Creates, updates, deletes and restores agents and tools, for requests and for the operator. A change reads the state, decides, renders the answer and
- * writes. An update of a resource's own columns without an Idempotency-Key is one writing statement. It stores nothing if the row is locked, or if its
- * version or the caller's rights have changed. In these cases, and for all other requests, a transaction takes the key, locks the row and reads the
- * state again. Invariants: each effective change creates one version and one audit row in one transaction. A decision is written only to the state that
- * it was based on. An unconfirmed commit is never repeated, and its outcome is never guessed.
+ * Creates, updates, deletes and restores agents and tools, for requests and for the operator. Each of these reads the state, decides, renders the
+ * answer and writes. An update of a resource's own columns without an Idempotency-Key is one writing statement. It stores nothing if the row is locked,
+ * or if its version or the caller's rights have changed. In these cases, and for all other requests, a transaction takes the key, locks the row and
+ * reads the state again. Invariants: each effective change creates one version and one audit row in one transaction. A decision is written only to the
+ * state that it was based on. An unconfirmed commit is never repeated, and its outcome is never guessed.
  */
 
 /** The progress of an attempt. `isKeyTaken`: the key was new. `written`: the audit row that was sent, and the answer if it was stored. */

@@ -6,7 +6,7 @@ import type { VersionedTable } from '../db/tables.js'
 
 export type SqlType = 'text' | 'boolean' | 'integer' | 'double precision' | 'json' | 'timestamptz' | 'uuid'
 
-/** The content columns of a versioned table. */
+/** The columns of a versioned table, without its id and the columns of `VersionedTable`. */
 export type ContentColumns<Table> = Omit<Selectable<Table>, 'id' | keyof VersionedTable>
 
 export const LIST_ITEMS_MAX = 1_000

@@ -10,7 +10,6 @@ import { sha256 } from './audit.js'
  * this transaction. A refusal rolls the key back. A success keeps it, even if nothing changed.
  */
 
-/** A request's idempotency key and fingerprint. */
 export interface RequestKey {
   /** The SHA-256, in hex, of the caller's id and the `Idempotency-Key`. */
   key: string

@@ -7,7 +7,7 @@ type Retention = Config['history']
 
 const BYTES_MAX = 64 * 2 ** 20
 const ROWS_AT_ONCE = 1_000
-/** Longer than for requests, because no client waits. */
+/** The statement timeout is longer than for requests, because no client waits. */
 const STATEMENT_TIMEOUT_MS = 60_000
 
 /**
@@ -47,8 +47,8 @@ export async function pruneHistory(
 }
 
 /**
- * Removes old differences of agents and tools, or of those that changed in the last `minutes`. Always keeps the newest difference, so that the last
- * change can be shown and reverted. Returns the number of differences removed.
+ * Removes old differences of all agents and tools, or only of those that changed in the last `minutes`. Always keeps the newest difference, so that the
+ * last change can be shown and reverted. Returns the number of differences removed.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
   const late = sql`(a.resource_kind, a.resource_id) in (

@@ -54,7 +54,7 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
   return { kind: 'value', value, forbidden }
 }
 
-/** Matches texts that can have a key that changes a prototype. These texts are scanned. */
+/** Matches texts with keys that could change a prototype. These texts are scanned. */
 const UNUSUAL = /__proto__|"prototype"|\\u00[0-7]/
 
 /** Parses a text without scanning it. Returns undefined if the text must be scanned, for example because a key may be repeated. */

@@ -35,7 +35,7 @@ const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000' }
 /** One run of `agentctl`, with its environment, output and database. */
 export class CommandLine {
   status: number = EXIT.ok
-  /** True after the database has answered. If the connection is lost later, a change may be stored. */
+  /** True after the database has answered. If the connection is lost later, a change may have been stored. */
   connected = false
   #command: Command | undefined
   #actor: Actor | undefined

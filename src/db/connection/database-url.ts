@@ -82,7 +82,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
 
 const UNENCRYPTED = 'names another host without sslmode, so nothing is encrypted: set sslmode=verify-full, or disable'
 
-/** Returns the fault of an unknown parameter. If the password could contain an unencoded `?`, the name is not quoted, because it can be part of the password. */
+/** Returns the fault of an unknown parameter. Its name is omitted if it can be part of a password that contains an unencoded `?`. */
 function unsupported(name: string, url: URL): string {
   const shown = /^\w{1,40}$/.test(name) && !url.search.includes('@') ? ` ${name}` : ''
   return `the parameter${shown} is not supported; these are: ${Object.keys(PARAMETERS).join(', ')}`

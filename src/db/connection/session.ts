@@ -109,7 +109,7 @@ export class Session implements DatabaseConnection {
     let timer = setTimeout(cutIfSilent, limitMs).unref()
     try {
       const result = await this.#client.query<R & pg.QueryResultRow>(sent)
-      // pg returns a list of results for several statements, which its type does not declare.
+      // For several statements, pg returns a list of results, although its type does not declare this.
       return Array.isArray(result) ? (result.at(-1) as typeof result) : result
     } catch (error) {
       throw this.#translated(error, mayApply)

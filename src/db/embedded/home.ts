@@ -96,7 +96,10 @@ export function existingHome(dataDir: string): string | undefined {
   return isOurs(dirname(spare)) && existsSync(join(spare, 'data')) ? spare : undefined
 }
 
-/** Returns the home below `dataDir`, and a spare one. The spare home is used if the server's account cannot reach `dataDir` or its path is too long for a socket. */
+/**
+ * Returns the home below `dataDir` and a spare home. The spare one is used if the server's account cannot reach `dataDir`, or if a socket's path would
+ * be too long.
+ */
 function homesOf(dataDir: string): [wanted: string, spare: string] {
   const path = resolve(dataDir)
   return [join(path, 'postgresql'), join(SHARED, `agent-embedded-data-${digest(path)}`, 'postgresql')]

@@ -43,7 +43,7 @@ export function on<Aliases>(): ExpressionBuilder<Tables & RowsOf<Aliases>, keyof
   return expressionBuilder<Tables & RowsOf<Aliases>, keyof Aliases>()
 }
 
-/** Returns a reference to columns of a table whose alias is known only at run time. */
+/** Returns a function that refers to columns of a table whose alias is known only at run time. */
 export function columnsOf<Table>(alias: string) {
   return <C extends keyof Table & string>(column: C) => sql.ref<SelectType<Table[C]>>(`${alias}.${column}`)
 }

@@ -17,7 +17,7 @@ export type Param<P> = <K extends keyof P & string>(key: K) => Expression<NonNul
 /** The SQL type of each parameter. A parameter with an array type takes a list. */
 export type SqlTypes<P> = { readonly [K in keyof P & string]-?: string }
 
-/** Runs queries: the database or a transaction. */
+/** Runs queries. It is the database or a transaction. */
 export interface Executor {
   executeQuery<R>(query: CompiledQuery<R>): Promise<{ rows: R[] }>
 }

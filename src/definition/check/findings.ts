@@ -3,7 +3,6 @@ import { DEFINITION_LIMITS, FAULTS, type FaultRule, typeOf, WARNINGS, type Warni
 /** The path of a value: the keys and indexes that lead to it. */
 export type Loc = (string | number)[]
 
-/** A fault of a definition. Its members are those of a request's fault. */
 export interface Fault {
   loc: Loc
   msg: string

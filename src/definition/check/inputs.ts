@@ -42,7 +42,7 @@ export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
   /** True if an entry could not be read, so that parameters can be missing. */
   isBroken: boolean
-  /** The reason for the first parameter that cannot become an argument. */
+  /** The reason why a parameter cannot become an argument. If there are several, it is the reason for the first. */
   lost?: Lost | undefined
 }
 

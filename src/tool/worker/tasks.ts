@@ -186,7 +186,7 @@ function functionsOf(
   }
 }
 
-/** The tasks of tool operations. Each is a function without side effects outside its caches, and has a schema for its body. */
+/** The tasks of tool operations, each with the check of its body. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
