@@ -31,7 +31,7 @@ export interface StartupOptions {
 
 /** Determines whether this process can serve requests. Waits for the database, checks or updates the schema, and answers probes. */
 export class Lifecycle {
-  /** True after `drain` was called. */
+  /** True while the process shuts down. */
   isDraining = false
   readonly ring: KeyRing
   readonly #options: StartupOptions

@@ -74,7 +74,7 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
     : 'it is the embedded PostgreSQL, which the service (npm start) runs and starts again; if it does not come back, the file log beside its data says why'
 }
 
-/** True if the server refused the connection. */
+/** True if the server answered and refused this program. */
 export function isRefusedByServer(error: unknown): boolean {
   const cause = rootOf(error)
   if (cause.message.includes(LACKS_PASSWORD)) return true

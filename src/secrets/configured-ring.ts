@@ -39,7 +39,7 @@ export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
 
 const keyFileIn = (dataDir: string) => join(dataDir, 'secret-keys')
 
-/** Reads the key file of the embedded database, or creates it. A new file gets its name when it is complete. */
+/** Reads the key file of the embedded database, or creates it. A new file is renamed when it is complete. */
 function ownKeyFile(dataDir: string): string {
   const path = keyFileIn(dataDir)
   if (!existsSync(path)) {

@@ -52,8 +52,8 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
 }
 
 /**
- * Detaches a tool from the agents that the caller of `request` may update or, without a `request`, from deleted agents. Returns the agents' ids. It is
- * an argument because this folder must not depend on agents.
+ * Detaches a tool from the agents that the caller of `request` may update or, without a `request`, from deleted agents. Returns the agents' ids. The
+ * function is passed as an argument, because this folder must not depend on agents.
  */
 export type ReleaseTool = (
   trx: Transaction<Tables>,

@@ -28,7 +28,7 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
     .option('--plan', 'only show the data that would be erased; exit status 2')
 }
 
-/** Throws `UsageError` for an email that documents do not accept. */
+/** Returns the email. Throws `UsageError` if it is not a valid address. */
 export function checkedEmail(text: string): string {
   if (isEmail(text)) return text
   throw new UsageError(`not an email address: ${text}`)

@@ -44,7 +44,7 @@ export interface ArgumentView {
   encoding?: Record<string, FieldEncoding>
 }
 
-/** The definition has faults, so it has no functions. */
+/** No functions can be made from the definition. `faults` has the reasons. */
 export class DefinitionRefused extends Error {
   constructor(readonly faults: Fault[]) {
     super('the definition has faults')
