@@ -11,8 +11,8 @@ const ROWS_AT_ONCE = 1_000
 const STATEMENT_TIMEOUT_MS = 60_000
 
 /**
- * Removes history after the retention period (DECISIONS section 10), in small steps that do not wait for writers. Each step leaves valid chains, so
- * pruning can be interrupted and can run in several processes. Returns how many audit rows, differences and unused definitions were removed.
+ * Removes history that is older than the retention period (DECISIONS section 10), in small steps that do not wait for writers. Each step leaves valid
+ * chains, so pruning can be interrupted and can run in several processes. Returns how many audit rows, differences and unused definitions were removed.
  */
 export async function pruneHistory(
   db: Kysely<Tables>,
