@@ -153,7 +153,10 @@ t.test('the service says once each why it waits for its database, and serves as 
 
 t.test('agentctl, 78: a schema that is ahead, and which version of the program it needs', async t => {
   await cluster.query(`insert into schema_requirement values ('9999_later', '99.0.0')`)
-  t.match(await agentctl('user list'), { status: 78, stderr: /version 99\.0\.0 of this program: update it/ })
+  t.match(await agentctl('user list'), {
+    status: 78,
+    stderr: /the schema needs agentctl 99\.0\.0 or later: update agentctl/,
+  })
   await cluster.query(`delete from schema_requirement where migration = '9999_later'`)
 })
 
