@@ -89,8 +89,7 @@ t.test('the page is a place to work', { skip }, async t => {
       t.match(starter_messages.at(-1), { name: `Islands ${width}`, message: 'Which islands are warm?' })
       t.match(users.at(-1), { email: 'admin@example.com' })
       await edit({ users: [] })
-      await page.reload()
-      await signIn(tokens.admin)
+      await signIn(tokens.admin, page.reload())
 
       const entry = page.locator('.change', { hasText: 'Prompt' }).first()
       await entry.locator('summary').press('Enter')
@@ -176,8 +175,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await press('Approve my own')
     await page.locator('.problem h2', { hasText: 'another person has to approve it' }).waitFor()
     t.equal(await page.getByRole('button', { name: 'Approve' }).count(), 0, 'the page follows what the service answers')
-    await page.reload()
-    await signIn(tokens.admin)
+    await signIn(tokens.admin, page.reload())
     await page.getByRole('link', { name: 'Proposals' }).first().press('Enter')
     await page.getByRole('link', { name: 'Welcome: Prompt' }).waitFor()
     await isClean('proposals')
@@ -345,8 +343,7 @@ t.test('the page is a place to work', { skip }, async t => {
     const edits = page.getByRole('button', { name: /Save|Add|Remove|Restore/ })
     t.equal(await edits.count(), 0, 'what it may not is not shown')
     const shown = [/\/history/, /view=functions/].map(one => page.waitForResponse(one)) // the last that the view asks for
-    await page.reload()
-    await signIn(tokens.admin)
+    await signIn(tokens.admin, page.reload())
     await Promise.all(shown)
     const sent: string[] = []
     page.on('request', request => sent.push(`${request.method()} ${request.url()}`))
@@ -394,8 +391,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await press('Close')
     await page.getByText('Not saved: Description').waitFor()
     t.equal(await page.getByLabel('Description').inputValue(), 'Typed while the session ended.', 'the text is kept')
-    const proposes = { error_code: 'APPROVAL_REQUIRED', detail: 'Only administrators' }
-    const refused = { ...ended, status: 403, json: proposes }
+    const refused = { ...ended, status: 403, json: { error_code: 'APPROVAL_REQUIRED', detail: 'Propose it' } }
     await once(/update_mask=description$/, route => route.fulfill(refused))
     await press('Review and save', 'Save')
     await page.getByRole('heading', { name: 'This needs an approval. Propose' }).waitFor()
@@ -407,8 +403,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await fill(tokens.reader)
     await page.getByRole('heading', { name: 'Agents', exact: true }).waitFor() // another person starts anew
     t.equal(await page.locator('dialog, .savebar').count(), 0)
-    await page.reload()
-    await signIn(tokens.admin)
+    await signIn(tokens.admin, page.reload())
 
     await page.goto(`${origin}/console#/tools/0`)
     const box = page.getByLabel('OpenAPI definition')
@@ -443,8 +438,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByRole('link', { name: 'Welcome' }).waitFor()
     t.equal(await page.locator('.problem h2').count(), 0)
     await page.route(/reader\.js/, route => route.abort())
-    await page.reload()
-    await signIn(tokens.admin)
+    await signIn(tokens.admin, page.reload())
     await page.goto(`${origin}/console#/tools/1`)
     await title(/^The part of this page that reads definitions failed.* The service still checks/)
     isSilent()
@@ -489,8 +483,11 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
       reached.push(await page.evaluate('stopAt()'))
       await page.keyboard.press('Tab')
     }
-    const all = Array.from({ length: stops }, (_, stop) => `${stop}`)
-    t.strictSame(reached, [...all, 'none'], `Tab reaches all, in order, each with an outline, and leaves: ${view}`)
+    t.strictSame(
+      reached,
+      [...Array(stops).keys(), -1],
+      `Tab reaches all, in order, each with an outline, and leaves: ${view}`,
+    )
     await page.evaluate('focused.focus()')
     t.notMatch(await page.title(), /^run$/, 'no text of a user runs')
   }
@@ -510,7 +507,8 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
     await page.getByLabel('Access token').fill(token)
     await page.getByRole('button', { name: 'Sign in' }).click()
   }
-  const signIn = async (token: string) => {
+  const signIn = async (token: string, before?: Promise<unknown>) => {
+    await before
     await fill(token)
     await page.getByRole('button', { name: 'Sign in' }).waitFor({ state: 'detached' })
   }
@@ -525,8 +523,8 @@ const STOPS = `(() => {
   const stops = [...root.querySelectorAll(names)].filter(each => each.checkVisibility())
   stopAt = () => {
     const now = document.activeElement
-    const ring = getComputedStyle(now.closest('.cm-editor, label.button') ?? now).outlineStyle
-    return stops.includes(now) && ring !== 'none' ? String(stops.indexOf(now)) : stops.includes(now) ? now.outerHTML : 'none'
+    const { outlineStyle } = getComputedStyle(now.closest('.cm-editor, label.button') ?? now)
+    return stops.includes(now) && outlineStyle === 'none' ? now.outerHTML : stops.indexOf(now)
   }
   stops[0].focus({ focusVisible: true })
   return stops.length
