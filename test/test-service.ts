@@ -22,7 +22,6 @@ export interface Call {
   headers?: Record<string, string>
 }
 
-/** The application of the service, and its life. */
 export interface TestService {
   app: FastifyInstance
   service: Lifecycle
@@ -80,7 +79,6 @@ export async function buildService(
   return { app, service, call }
 }
 
-/** Builds and starts it. */
 export async function startedService(
   t: WithTeardown,
   database: Database,

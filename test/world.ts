@@ -67,7 +67,6 @@ export async function fillDatabase(url: string, document: object): Promise<void>
   }
 }
 
-/** The document of the recorded cases' organisation. */
 export function worldDocument() {
   return JSON.parse(readFileSync(worldFile(), 'utf8'))
 }

@@ -16,7 +16,6 @@ const counts = async (document: object, options?: Partial<ApplyOptions>) =>
 const toolRow = (id: number) => db.selectFrom('tool').selectAll().where('id', '=', id).executeTakeFirst()
 const agentRow = (id: number) => db.selectFrom('persona').selectAll().where('id', '=', id).executeTakeFirst()
 
-/** The first header of a tool, with its value as these keys open it. */
 async function storedHeader(toolId: number, by = ring) {
   const row = await db.selectFrom('tool_header').selectAll().where('tool_id', '=', toolId).executeTakeFirstOrThrow()
   const { value } = openSecret(by, { ...row, keyId: row.key_id, toolId, headerName: row.name })

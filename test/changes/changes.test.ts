@@ -202,7 +202,6 @@ t.test('410 for a cursor beyond the newest change, as after a standby without th
   t.equal((await get(`/changes?after=${feed}.${transaction}.${place}`)).statusCode, 200)
 })
 
-/** A transaction that has changed an agent, and is open. */
 async function held(agent: number, description: string) {
   const trx = await database.db.startTransaction().execute()
   const decide = (state: Parameters<typeof decisionFor>[0]) => decisionFor(state, { ...state, description })

@@ -29,7 +29,6 @@ function file(name: string, content: unknown): string {
 const agentctl = (line: string, env = {}) => agentctlOf({ url, args: line.split(' '), env })
 const json = async (line: string) => JSON.parse((await agentctl(`${line} --json`)).stdout)
 
-/** Applies a document and answers how that ended. */
 const apply = (document: object, env = {}) =>
   agentctl(`apply ${file('document.json', { version: 1, ...document })} --json`, env)
 

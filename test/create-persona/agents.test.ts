@@ -18,7 +18,6 @@ const post = (body: object, headers: Record<string, string> = {}, query = '', to
 const remove = (id: number, headers: Record<string, string> = {}, query = '', token = alice) =>
   call('DELETE', `/persona/${id}${query}`, { token, headers })
 
-/** A new agent of Alice's. */
 async function made(fields: object = {}, token = alice): Promise<number> {
   const answer = await post({ ...NEW, ...fields }, {}, '', token)
   if (answer.statusCode !== 201) throw new Error(answer.body)

@@ -198,7 +198,6 @@ t.test('Swagger 2.0: references into operations keep their targets', async t => 
   t.match(moved, [{ properties: { n: { nullable: true }, next: { $ref: /^#\/components\/schemas\// } } }])
 })
 
-/** Calls `visit` for each object and text in a value. */
 function forEachPart(value: unknown, visit: (part: unknown, path: Loc) => void, path: Loc = []): void {
   if (typeof value === 'object' && value !== null)
     for (const [key, each] of Object.entries(value))

@@ -13,7 +13,6 @@ export function document(more: Json = {}): Json {
   return { openapi: '3.1.0', info: { title: 'T', version: '1' }, servers, paths: { '/x': { get: operation } }, ...more }
 }
 
-/** A valid definition with these members and parts of an operation, both in YAML. */
 export const withOperation = (parts: string, more = '') =>
   document({ paths: { '/x': { post: { ...operation, ...parse(parts) } } }, ...parse(more) })
 

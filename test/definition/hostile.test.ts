@@ -19,7 +19,6 @@ function itself(): Json {
   return withBody(schema)
 }
 
-/** Makes schemas that each refer to all others. */
 function meshed(): Json {
   const properties = record(300, i => [`p${i}`, ref(`s${i}`)])
   return withBody(

@@ -93,7 +93,6 @@ export class Cluster {
     await this.ready()
   }
 
-  /** Starts the server without waiting. */
   launch(): void {
     const settings: Record<string, string> = {
       listen_addresses: '127.0.0.1',
@@ -219,7 +218,6 @@ export function signal(pid: number, name: NodeJS.Signals): void {
   }
 }
 
-/** Resolves when the process has ended. */
 export async function ended(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return
   await new Promise(resolve => child.once('exit', resolve))

@@ -57,7 +57,6 @@ class Feed {
     this.#reading = this.#read(service, token)
   }
 
-  /** Waits for further changes. */
   async more(): Promise<void> {
     const before = this.#changes.length
     await eventually(() => this.#changes.length > before)

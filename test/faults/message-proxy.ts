@@ -1,7 +1,6 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 
-/** One whole message of PostgreSQL's protocol, on its way. */
 export interface WireMessage {
   from: 'service' | 'server'
   /** Its type byte; empty for the first one of a connection, which has none. */

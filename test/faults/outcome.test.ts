@@ -32,7 +32,6 @@ const NEW = {
 interface Write {
   send(by: ServiceProcess, headers?: Headers): ReturnType<typeof ask>
   stored(): Promise<number>
-  /** What its statement sends. */
   sent?: string
 }
 

@@ -4,7 +4,6 @@ import { eventually } from '../eventually.js'
 import type { WithTeardown } from '../test-service.js'
 import { ended, freePort } from './cluster.js'
 
-/** What the readiness probe answered. */
 export interface Readiness {
   status: number
   reason?: string
@@ -85,7 +84,6 @@ export class ServiceProcess {
     return this.#child?.exitCode === null && this.#child.signalCode === null
   }
 
-  /** Starts the process without waiting. */
   launch(): void {
     const program = fileURLToPath(new URL('../../src/server.js', import.meta.url))
     const { PATH = '' } = process.env
@@ -111,7 +109,6 @@ export class ServiceProcess {
     })
   }
 
-  /** What the readiness probe answers; status 0 when nobody answers in time. */
   async readiness(withinMs = 20_000): Promise<Readiness> {
     try {
       const response = await fetch(`http://127.0.0.1:${this.port}/readyz`, { signal: AbortSignal.timeout(withinMs) })

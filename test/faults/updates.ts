@@ -3,7 +3,6 @@ import { REQUIRED_FIELDS } from '../app.js'
 import { ask } from './service.js'
 import { AGENT_COUNT, range } from './world.js'
 
-/** A database that can be asked. */
 interface Queried {
   query<R extends Record<string, unknown>>(text: string): Promise<R[]>
 }
@@ -25,7 +24,6 @@ export class Updates {
     this.#lanes = Promise.all(range(AGENT_COUNT).map(id => this.#lane(id)))
   }
 
-  /** Resolves when every update has its end. */
   async stop(): Promise<void> {
     this.#isOver = true
     await this.#lanes

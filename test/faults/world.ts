@@ -26,7 +26,6 @@ export async function makeWorld(url: string): Promise<string> {
   return token
 }
 
-/** 1 to `count`: the ids of a new table. */
 export function range(count: number): number[] {
   return Array.from({ length: count }, (_, index) => index + 1)
 }

@@ -7,7 +7,6 @@ import { eventually, inWork, RawConnection, type Running, running, whenInWork } 
 const NEVER_MS = 2_000_000
 const ENDLESS = { requestTimeout: NEVER_MS, headersTimeout: NEVER_MS, keepAliveTimeout: NEVER_MS, timeout: NEVER_MS }
 
-/** A connection that ends with the test. */
 function open(t: Test, port: number, text: string): RawConnection {
   const connection = new RawConnection(port).write(text)
   t.teardown(() => void connection.socket.destroy())

@@ -20,7 +20,6 @@ async function knownToken(t: Test, service: Running): Promise<string> {
   return token
 }
 
-/** Locks tables; answers what unlocks them. */
 async function lock({ database }: Running, tables: string): Promise<() => Promise<void>> {
   const holding = await database.db.startTransaction().execute()
   await sql`lock table ${sql.raw(tables)} in access exclusive mode`.execute(holding)

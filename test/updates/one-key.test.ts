@@ -24,7 +24,6 @@ const KINDS = {
   tool: { url: '/admin/tool/custom', body: NEW_TOOL, method: 'PUT' },
 }
 
-/** A record of two versions. */
 async function madeBy(table: Place['table']): Promise<Place> {
   const { url, body, method } = KINDS[table]
   const { id } = (await call('POST', url, { token: admin, body })).json()

@@ -9,7 +9,6 @@ import { auditRows, faultsOf, storedAgent, untilLocked } from './stored-state.js
 
 const WRITERS = 30
 
-/** Some of a set, by the bits of a number. */
 function some<Item>(items: Item[], bits: number): Item[] {
   return items.filter((_, index) => (bits >> index) & 1)
 }

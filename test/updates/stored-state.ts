@@ -81,7 +81,6 @@ export async function auditRows(db: Kysely<Tables>, kind: 'persona' | 'tool', id
     .execute()
 }
 
-/** The texts of an answer's `Warning` header. */
 export function warningsOf(answer: LightMyRequestResponse): string[] {
   const header = answer.headers.warning
   return header === undefined ? [] : [...String(header).matchAll(/299 - "([^"]*)"/g)].map(found => found[1] ?? '')
@@ -118,7 +117,6 @@ export function sequence(seed: number): (n: number) => number {
   }
 }
 
-/** Makes a person with these permissions; answers the id. */
 export async function newPerson({ db }: Database, email: string, ...permissions: Permission[]): Promise<string> {
   return await db.transaction().execute(trx => createUser(trx, { email, kind: 'person', permissions }))
 }
