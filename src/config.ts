@@ -95,7 +95,7 @@ type Environment = Readonly<Record<string, string | undefined>>
 /** The environment is invalid. `faults` lists all faults without the values, because these can be secret. */
 export class InvalidConfiguration extends Error {
   constructor(readonly faults: string[]) {
-    super(`The environment is not usable:\n${faults.map(fault => `  ${fault}`).join('\n')}`)
+    super(`The environment variables have faults:\n${faults.map(fault => `  ${fault}`).join('\n')}`)
   }
 }
 
@@ -127,7 +127,7 @@ function settingValue({ type, default: byDefault }: TSchema, text = ''): unknown
 }
 
 function secretFaults({ secrets: { keys, keysFile } }: Config): string[] {
-  if (keys !== undefined && keysFile !== undefined) return ['SECRET_KEYS and SECRET_KEYS_FILE exclude each other']
+  if (keys !== undefined && keysFile !== undefined) return ['set either SECRET_KEYS or SECRET_KEYS_FILE, not both']
   try {
     if (keys !== undefined) parseKeyRing(keys)
     return []
@@ -142,8 +142,8 @@ function databaseFaults({ database }: Config, env: Environment): string[] {
   const { url, urlFile } = database
   // If DATABASE_URL is missing or misspelt, the service would otherwise start with a new embedded database.
   if (env.NODE_ENV === 'production' && !(url || urlFile || env.DATA_DIR))
-    return ['DATABASE_URL is not set: with NODE_ENV=production, the embedded database requires DATA_DIR']
-  if (url !== undefined && urlFile !== undefined) return ['DATABASE_URL and DATABASE_URL_FILE exclude each other']
+    return ['with NODE_ENV=production, set DATABASE_URL, or DATA_DIR for the embedded database']
+  if (url !== undefined && urlFile !== undefined) return ['set either DATABASE_URL or DATABASE_URL_FILE, not both']
   try {
     if (urlFile !== undefined) database.url = readFileSync(urlFile, 'utf8').trim()
   } catch (error) {
@@ -166,7 +166,7 @@ export function misspeltWarning(env: Environment): string[] {
   const names = describeSettings().map(({ name }) => name)
   const misspelt = Object.keys(env).flatMap(name => {
     if (names.includes(name)) return []
-    if (REMOVED.includes(name)) return [`${name} was removed in 3.0`]
+    if (REMOVED.includes(name)) return [`${name} was removed in 3.0: unset it`]
     const written = name.toUpperCase()
     const distances = name.length < 8 ? [1] : [1, 2] // two edits would make short names of other programs similar to our settings
     const near = distances.flatMap(edits => names.filter(each => isWithin(edits, written, each)))

@@ -90,15 +90,15 @@ export class Lifecycle {
   async #begin(): Promise<Readiness> {
     const { database, ring, log, migrates, version } = this.#options
     if (migrates && (await schemaState(database.db, version)).kind === 'behind') {
-      this.#state = unavailable('migrating', 'The schema is being brought up to date, by this process or another one.')
+      this.#state = unavailable('migrating', 'The database schema is being updated, by this process or another one.')
       const names = await migrate(database)
-      if (names.length > 0) log.info({ migrations: names }, 'the schema was brought up to date')
+      if (names.length > 0) log.info({ migrations: names }, 'the schema was updated')
     }
     const schema = await this.#schema()
     if (schema.status === 'unavailable') return schema
     if (await isForeign(database.db)) await resetFeed(database.db)
     const keys = await unusableKeys(database.db, ring)
-    if (keys.length > 0) log.warn({ keys }, 'SECRET_KEYS lacks the right keys of stored secrets: agentctl keys status')
+    if (keys.length > 0) log.warn({ keys }, 'SECRET_KEYS lacks keys that stored secrets need: see agentctl keys status')
     this.#hasStarted = true
     return schema
   }
@@ -129,7 +129,7 @@ export class Lifecycle {
     // These reasons have a message of their own. For example, a server with a full disk starts but refuses connections.
     if (known?.reason === 'migrating' || known?.reason === 'database_full')
       return unavailable(known.reason, known.message)
-    const fault = isRefusedByServer(error) ? 'answers and refuses this service' : 'does not answer'
+    const fault = isRefusedByServer(error) ? 'refuses this service' : 'does not answer'
     const advice = connectAdvice(this.#options.config.database.url, error)
     return unavailable('database_unreachable', `The database ${fault}: ${advice}.`)
   }

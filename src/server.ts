@@ -57,7 +57,7 @@ async function main(): Promise<void> {
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
   await welcome(app, service, opened, config).catch(error =>
-    log.warn({ err: error }, 'the first call could not be shown'),
+    log.warn({ err: error }, 'the example of a first call could not be printed'),
   )
 }
 

@@ -38,7 +38,7 @@ t.test('a variable whose name is close to a setting is named; one of another pro
   const beginnings = { RATE_LIMIT: 'RATE_LIMIT_PER_MINUTE', statement_timeout: 'STATEMENT_TIMEOUT_MS' }
   for (const [name, meant] of Object.entries({ ...near, ...others, ...beginnings }))
     t.equal(told(name), `unknown variables are ignored: ${name}: did you mean '${meant}'?`)
-  t.equal(told('CONSOLE'), 'unknown variables are ignored: CONSOLE was removed in 3.0')
+  t.equal(told('CONSOLE'), 'unknown variables are ignored: CONSOLE was removed in 3.0: unset it')
   for (const name of ['PATH', 'HOME', 'HOSTNAME', 'PGHOST', 'NODE_ENV', 'TZ', 'DATA', 'LOGNAME', 'AGENTS_TOOL_1_X'])
     t.equal(told(name), '', name)
   const production = { NODE_ENV: 'production', DATABSE_URL: 'hunter2' }

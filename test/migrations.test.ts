@@ -106,7 +106,7 @@ t.test('503 migrating while another process migrates; the wait has an end', asyn
   await holder.connect()
   t.teardown(() => holder.end().catch(() => undefined))
   await holder.query('select pg_advisory_lock(7140312)')
-  const fault = { kind: 'migrating', message: /another process has migrated for 0.3 s/ }
+  const fault = { kind: 'migrating', message: /another process has been migrating for 0.3 s/ }
   t.match(await migrate(database, { patienceMs: 300 }).catch(error => error), fault)
 
   const { app, service } = await buildService(t, database, { migrates: true })
@@ -122,7 +122,7 @@ t.test('78 for a database of a version before 2.1, by every way in: it is left a
   const { url, database } = await emptyDatabase(t)
   const steps = { '0014_unchanged_updates': { up: async () => {}, oldestProgram: '1.15.1' } }
   await migrate(database, { steps }).catch(() => undefined) // the state afterwards is refused
-  const message = /of a version before 2\.1: upgrade it to 2\.1 first/
+  const message = /the schema is older than version 2\.1: first run agentctl migrate/
   for (const args of [['migrate'], ['migrate', '--plan'], ['init', 'alice@example.com'], ['status']]) {
     const { status, stderr } = await startAgentctl({ url, args }).answer
     t.equal(status, 78, args.join(' '))

@@ -88,7 +88,10 @@ t.test('DATABASE_URL stands in a file that DATABASE_URL_FILE names', async t => 
   const isRefused = (names: Record<string, string>, message: RegExp) =>
     t.throws(() => readConfig({ ...rest, ...names }), { message })
   const both = { DATABASE_URL: 'postgresql://u:hunter2@a/b', DATABASE_URL_FILE: file }
-  isRefused(both, /^The environment is not usable:\n {2}DATABASE_URL and DATABASE_URL_FILE exclude each other$/)
+  isRefused(
+    both,
+    /^The environment variables have faults:\n {2}set either DATABASE_URL or DATABASE_URL_FILE, not both$/,
+  )
   isRefused({ DATABASE_URL_FILE: join(folder, 'none') }, /DATABASE_URL_FILE: the file cannot be read .ENOENT/)
   for (const text of ['\n', `${DATABASE_URL}\n${DATABASE_URL}\n`]) {
     writeFileSync(file, text)
@@ -143,7 +146,7 @@ t.test('the service says once each why it waits for its database, and serves as 
   await eventually(() => tries() >= before + 3) // each in vain
   const [told, ...others] = lines(service, 'refuses this service')
   t.same(others, [])
-  const detail = /^The database answers and refuses this service: check that it runs, and host, user/
+  const detail = /^The database refuses this service: check that it runs, and check host, user/
   t.match(told, { level: 40, msg: 'not ready', cause: /^password authentication failed/, detail })
   await cluster.query(`alter role guarded password 'changed'`)
   await logged(service, 'refuses this service: the role of DATABASE_URL lacks a right')
@@ -204,7 +207,7 @@ t.test('the welcome names an address and a command that work where it is printed
 
 t.test('exit 78: NODE_ENV=production with neither a database nor a DATA_DIR starts no empty one', async t => {
   const bare = { NODE_ENV: 'production', DATABSE_URL: cluster.url() }
-  const output = /DATABASE_URL is not set: with NODE_ENV=production, the embedded database requires DATA_DIR/
+  const output = /with NODE_ENV=production, set DATABASE_URL, or DATA_DIR for the embedded database/
   t.match(await serverExit(bare), { code: 78, output })
   t.equal(readConfig({ NODE_ENV: 'production', DATA_DIR: '/data' }).database.dataDir, '/data')
   t.match(await agentctl('status', { ...bare, DATABASE_URL: '' }), { status: 78, stderr: output })

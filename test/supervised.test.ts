@@ -78,7 +78,7 @@ t.test('two services started at once on a fresh DATA_DIR: one serves, the other 
   const [refused] = services.filter(service => !service.isRunning)
   t.match(
     refused?.log,
-    /waiting 10 s for the process(.|\n)*another process runs a server on the data in .*: stop the service that runs it, or set/,
+    /waiting up to 10 s(.|\n)*another process runs a server on the data in .*: stop the service that runs it, or set/,
   )
   while (served?.isRunning && !/npx agentctl (init|token create)/.test(served.log)) await sleep(20)
   const ended = served?.stop()

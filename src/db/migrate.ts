@@ -43,7 +43,7 @@ export async function migrate(
     await sql`set local lock_timeout = ${sql.lit(patienceMs)}`.execute(trx)
     await sql`select pg_advisory_xact_lock(${sql.lit(LOCK_ID)})`.execute(trx).catch(error => {
       if (classifyDatabaseError(error).kind !== 'lock_timeout') throw error
-      throw new DatabaseFault('migrating', `another process has migrated for ${patienceMs / 1_000} s`)
+      throw new DatabaseFault('migrating', `another process has been migrating for ${patienceMs / 1_000} s`)
     })
     const pending = await pendingSteps(trx, steps)
     await sql`
@@ -93,7 +93,5 @@ async function appliedSteps(db: Kysely<Tables>): Promise<Map<string, string>> {
   const applied = new Map(steps.map(step => [step.migration, step.oldest_program]))
   const { version, step } = OLDEST_UPGRADED
   if (applied.size === 0 || applied.has(step)) return applied
-  throw new ServerUnfit(
-    `the database is of a version before ${version}: upgrade it to ${version} first (agentctl migrate of that version)`,
-  )
+  throw new ServerUnfit(`the schema is older than version ${version}: first run agentctl migrate of version ${version}`)
 }

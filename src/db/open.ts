@@ -51,7 +51,7 @@ export async function openConfiguredDatabase(
   if (home !== undefined) return opened(urlOf(home), `embedded in ${home}`)
   throw new NotConfigured(
     `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set DATABASE_URL, or ` +
-      'start the server (npm start), which makes an embedded one',
+      'start the server (npm start), which creates an embedded one',
   )
 }
 
@@ -66,12 +66,12 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
   if (message.includes('unsupported startup parameter'))
     return 'a pooler in front of it refuses session settings: set PREPARED_STATEMENTS=off'
   if (code === '53300')
-    return 'all its connections are taken: each instance takes DATABASE_POOL_SIZE and one more, so check their sum against max_connections'
+    return 'all its connections are in use: each process uses DATABASE_POOL_SIZE + 1, so lower it, or raise max_connections of PostgreSQL'
   if (message.includes(LACKS_PASSWORD)) return 'check DATABASE_URL: it has no password, and the server asks for one'
-  if (code === '42501') return 'the role of DATABASE_URL lacks a right: it has to own the schema and its tables'
+  if (code === '42501') return 'the role of DATABASE_URL lacks a right: it must own the schema and its tables'
   return url
-    ? 'check that it runs, and host, user, password, database and sslmode in DATABASE_URL'
-    : 'it is the embedded PostgreSQL, which the service (npm start) runs and starts again; if it does not come back, the file log beside its data says why'
+    ? 'check that it runs, and check host, user, password, database and sslmode in DATABASE_URL'
+    : 'it is the embedded PostgreSQL, which the service (npm start) runs and restarts; if it stays down, read the file log next to its data'
 }
 
 /** True if the server answered and refused this program. */

@@ -79,7 +79,7 @@ export function definitionChanges(
   for (const each of old) {
     const same = byId.get(each.operationId)
     byId.delete(each.operationId)
-    if (same === undefined) reportOf(each.operationId)('operation_removed', 'the operation is gone')
+    if (same === undefined) reportOf(each.operationId)('operation_removed', 'the operation was removed')
     else compareFunctions(each, same, reportOf(each.operationId, same.loc))
   }
   for (const each of byId.values()) reportOf(each.operationId, each.loc)('operation_added', 'the operation is new')

@@ -63,7 +63,7 @@ export function completeDefinition(given: unknown, options: CheckOptions & { ser
     edits.push({ op: 'replace', loc: [...at], type: 'swagger_converted', msg })
   }
   if (document === undefined) {
-    const msg = `converted to OpenAPI 3 the definition would have more than ${most} characters, since each media type repeats its schema: name fewer in "consumes" and "produces"`
+    const msg = `after the conversion to OpenAPI 3, the definition would have more than ${most} characters, because each media type repeats its schema: list fewer media types in "consumes" and "produces"`
     const check = { ok: false as const, faults: [{ loc: [...at], msg, type: 'definition_too_large' }], warnings: [] }
     return { definition: given, edits: [], check }
   }
@@ -107,7 +107,7 @@ class Completing {
   private completeServer(server: string): void {
     const { servers } = this.document
     if (servers === undefined || (Array.isArray(servers) && servers.length === 0)) {
-      const msg = 'the definition named no server; this is the one given'
+      const msg = 'the definition had no server; the given one was added'
       this.set(this.document, 'servers', [{ url: server }], 'server_added', msg)
       return
     }
@@ -136,7 +136,7 @@ class Completing {
     const id = operation.operationId
     const owner = owners.get(id)
     if (isBlank(id)) {
-      const msg = 'the operation had no operationId; this one is made of path and method'
+      const msg = 'the operation had no operationId; this one is derived from its path and method'
       this.set(operation, 'operationId', this.free(madeId(method, path)), 'operation_id_added', msg)
     } else if (typeof id === 'string' && owner !== undefined && owner !== operation) {
       const msg = `${quote(id)} is the id of another operation`
@@ -173,7 +173,7 @@ class Completing {
     const missing = template.filter(([, names]) => !names.some(name => declared.has(name)))
     if (missing.length === 0) return
     const added = missing.map(([name]) => ({ name, in: 'path', required: true, schema: { type: 'string' } }))
-    const msg = `no parameters declared ${added.map(({ name }) => quote(name)).join(', ')} of the path`
+    const msg = `the placeholders ${added.map(({ name }) => quote(name)).join(', ')} of the path were not declared`
     this.set(operation, 'parameters', [...own, ...added], 'parameters_added', msg)
   }
 

@@ -65,7 +65,7 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
   return code === 'ECONNRESET' ? new ClientGone() : new Refused('BAD_REQUEST', 'The request could not be read.')
 }
 
-export const NOTHING_HERE = 'There is nothing at this address.'
+export const NOTHING_HERE = 'There is nothing at this address. See /docs.'
 
 function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'] {
   const { reason, outcome } = error

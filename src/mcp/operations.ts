@@ -166,7 +166,7 @@ function listed(kind: Kind): Operation {
 function shown(kind: Kind): Operation {
   const { resource, read } = KINDS[kind]
   const rest =
-    kind === 'agent' ? '; definitions of its tools are left out. history and restore take deleted agents too' : ''
+    kind === 'agent' ? '; definitions of its tools are left out. history and restore also accept deleted agents' : ''
   const description = `Reads one ${kind} and its etag${rest}. Header values are masks: send one back to keep its value.`
   const urlOf = ({ id }: { id: number }) => `${read}/${id}`
   return reading(`get_${kind}`, { resource }, description, Type.Object({ id: ID }), urlOf, ({ etag, more, text }) => {

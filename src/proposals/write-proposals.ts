@@ -115,7 +115,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
   })
   register('withdraw', {}, async (request, row) => {
     await end(request, row, { state: 'withdrawn' }, ({ author }, { userId }) => {
-      if (author.id !== userId) throw new Forbidden('Only its author may withdraw a proposal.')
+      if (author.id !== userId) throw new Forbidden('Only the author of this proposal may withdraw it.')
     })
   })
 

@@ -78,7 +78,7 @@ t.test('where it cannot run: one sentence that names DATABASE_URL', async t => {
     message: /unrecognized configuration parameter/,
   })
   writeFileSync(join(dataDir, 'postgresql', 'data', 'PG_VERSION'), '9\n')
-  await t.rejects(startEmbedded({ dataDir, ...OPTIONS }), { ...unavailable, message: /is of PostgreSQL 9/ })
+  await t.rejects(startEmbedded({ dataDir, ...OPTIONS }), { ...unavailable, message: /needs PostgreSQL 9/ })
   await noneLeft(join(dataDir, 'postgresql'))
 })
 

@@ -80,7 +80,7 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
   ['what no model is given', changed('list', { ...get, tags: ['x'], responses: {} }), []],
   ['a method in capitals', changed('paths /tickets', { GET: get, post }), []],
   ['a style that is the default anyway', changed('state style', 'form'), []],
-  ['an operation removed', changed('create'), ['operation_removed create: the operation is gone']],
+  ['an operation removed', changed('create'), ['operation_removed create: the operation was removed']],
   ['an operation added', base, ['operation_added create: the operation is new'], changed('create')],
   ['another one', changed('item put', { operationId: 'd', summary: 'D' }), ['operation_added d']],
   ['another id', changed('list operationId', 'search'), ['operation_removed list', 'operation_added search']],

@@ -48,16 +48,16 @@ t.test('whatever ends the embedded server or its service, it runs again and keep
   const postmaster = postmasterPid()
   renameSync(data, `${data}.away`)
   process.kill(postmaster, 'SIGKILL')
-  while (!service.log.includes('its data are gone')) await sleep(20)
+  while (!service.log.includes('its data folder is gone')) await sleep(20)
   t.match(await service.readiness(), {
     status: 503,
-    detail: /it is the embedded PostgreSQL.*the file log beside its data/,
+    detail: /it is the embedded PostgreSQL.*the file log next to its data/,
   })
   t.notOk(existsSync(data), 'no empty database in their place')
   renameSync(`${data}.away`, data)
   await service.ready()
-  while (!/are gone.*runs again/s.test(service.log)) await sleep(20)
-  t.match(service.log, /has ended; starting it again; its log is .*does not start again yet: .*are gone/s)
+  while (!/is gone.*runs again/s.test(service.log)) await sleep(20)
+  t.match(service.log, /has ended; starting it again; its log is .*does not start again yet: .*is gone/s)
   t.notMatch(service.log, 'DATABASE_URL')
 
   const running = postmasterPid()

@@ -150,7 +150,7 @@ t.test('X-Request-ID: one that can be taken is answered, and is another each tim
 t.test('404 for an address that is none', async t => {
   const headers = { authorization: `Bearer ${token}` }
   for (const url of ['/nowhere', '/persona/x/y', '/persona/1/', `/persona/1/${'a/'.repeat(50)}`, '/%00', '//'])
-    t.equal((await app.inject({ url, headers })).json().detail, 'There is nothing at this address.', url)
+    t.equal((await app.inject({ url, headers })).json().detail, 'There is nothing at this address. See /docs.', url)
 })
 
 t.test('a list that ends before its end says so in a Warning, unless a limit was asked for', async t => {

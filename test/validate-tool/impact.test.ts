@@ -89,7 +89,7 @@ t.test('what a change of the stored definition means', async t => {
   await store({ definition: document(GET_ITEM) })
   t.strictSame((await impactOf(document(GET_ITEM))).impact.changes, [])
   t.strictSame((await impactOf(document(GET_ITEM, null))).impact.changes, [
-    { kind: 'operation_removed', operation: 'add_item', msg: 'the operation is gone' },
+    { kind: 'operation_removed', operation: 'add_item', msg: 'the operation was removed' },
   ])
 
   const key = { name: 'X-Key', in: 'header', required: true, schema: { type: 'string' } }

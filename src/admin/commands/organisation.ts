@@ -44,7 +44,7 @@ async function applyCommand(
     const [ring, database, { env, actor }] = [await call.ring(), await call.database(), call]
     const keys = await unusableKeys(database.db, ring)
     if (keys.length > 0)
-      throw new Refusal(`the key ring lacks keys of stored secrets, ${keys.join(', ')}: see agentctl keys status`)
+      throw new Refusal(`the key ring lacks the keys ${keys.join(', ')} of stored secrets: see agentctl keys status`)
     const given = { env, plan, prune, ring, actor, baseDir: dirname(resolve(file)) }
     const report = await applyOrganisation(database, source.value, given)
     const counts = countOutcomes(report)

@@ -26,7 +26,7 @@ export async function readServer(client: pg.PoolClient, options: DatabaseOptions
   try {
     const { rows } = await client.query<Found>(READ)
     const [found] = rows
-    const fault = found === undefined ? 'it does not say what it is' : faultOf(found, client, options)
+    const fault = found === undefined ? 'it does not report its version' : faultOf(found, client, options)
     if (found === undefined || fault !== undefined) throw new ServerUnfit(`the database cannot be used: ${fault}`)
     if (options.address.writesOnly && !found.acceptsWrites)
       throw new DatabaseFault('read_only', 'the database server accepts no writes')
@@ -44,9 +44,9 @@ function faultOf(found: Found, client: pg.PoolClient, { preparedStatements }: Da
   // Other servers that use PostgreSQL's protocol lack `skip locked` or sequences.
   if (!/^(?:PostgreSQL|EnterpriseDB) /.test(name)) return `it is ${name.slice(0, 80)}, and the service needs PostgreSQL`
   if (major < OLDEST_MAJOR) return `it is ${name}, and the service needs ${OLDEST_MAJOR} or later`
-  if (encoding !== 'UTF8') return `its encoding is ${encoding}: make one with ENCODING 'UTF8' TEMPLATE template0`
+  if (encoding !== 'UTF8') return `its encoding is ${encoding}: create one with ENCODING 'UTF8' TEMPLATE template0`
   // pg's type omits `processID`, which the server sends. A pooler sends an id of its own.
   const { processID } = client as pg.PoolClient & { processID?: number }
-  if (preparedStatements && processID !== pid) return 'a pooler stands before it: set PREPARED_STATEMENTS=off'
+  if (preparedStatements && processID !== pid) return 'a pooler is in front of it: set PREPARED_STATEMENTS=off'
   return undefined
 }

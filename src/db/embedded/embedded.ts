@@ -118,7 +118,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
   return { url: urlOf(home.path), version: binaries.version, stop }
 }
 
-const GONE = 'its data are gone: put them back, or restart the service to begin with an empty database'
+const GONE = 'its data folder is gone: restore it, or restart the service to begin with an empty database'
 
 /** Creates the data if it is missing. A draft folder is renamed when it is complete. If two processes do this, the first renamed folder is used. */
 function makeData(home: Home, { dir, major }: Binaries, settings: Record<string, string>): void {
@@ -127,7 +127,7 @@ function makeData(home: Home, { dir, major }: Binaries, settings: Record<string,
     const stored = readText(join(data, 'PG_VERSION')).trim()
     if (stored === String(major) || stored === '') return
     throw new EmbeddedUnavailable(
-      `the data in ${home.path} is of PostgreSQL ${stored} and the programs in ${dir} are of PostgreSQL ${major}`,
+      `the data in ${home.path} needs PostgreSQL ${stored}, but ${dir} has PostgreSQL ${major}: set PG_BIN_DIR to PostgreSQL ${stored}`,
     )
   }
   const draft = mkdtempSync(join(home.path, 'new-'))
@@ -153,7 +153,7 @@ async function startAlone(home: Home, command: string[], log: Report): Promise<C
   for (let isWaiting = false; ; await sleep(POLL_MS)) {
     const other = runningServer(home)
     if (other !== undefined && !isWaiting)
-      log(`waiting 10 s for the process that runs a server on ${home.path}`, 'warn')
+      log(`another process runs a server on ${home.path}; waiting up to 10 s until it ends`, 'warn')
     isWaiting ||= other !== undefined
     try {
       if (other === undefined) return await spawnServer(home, command)
@@ -197,12 +197,12 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
     }
     if (Date.now() > deadline) {
       await end(server)
-      throw new EmbeddedUnavailable(`the server is not ready in time, see ${log}`)
+      throw new EmbeddedUnavailable(`the server was not ready in time; its log is ${log}`)
     }
     await sleep(POLL_MS)
   }
-  if (failed !== undefined) throw new EmbeddedUnavailable(`it does not start (${failed.message})`, { cause: failed })
-  throw new EmbeddedUnavailable(`the server ended: ${causeIn(readText(log).slice(logged))}, see ${log}`)
+  if (failed !== undefined) throw new EmbeddedUnavailable(`it cannot start (${failed.message})`, { cause: failed })
+  throw new EmbeddedUnavailable(`the server ended: ${causeIn(readText(log).slice(logged))}; its log is ${log}`)
 }
 
 /** Stops a server with a fast shutdown, which rolls open transactions back. Kills it if it does not stop in time. */

@@ -47,7 +47,7 @@ export function accountFor(owner?: number): Account {
   const named = (wanted: string) => accounts.find(({ name }) => name === wanted)
   const account = accounts.find(({ uid }) => uid === owner && uid !== 0) ?? named('postgres') ?? named('nobody')
   if (account) return account
-  throw new EmbeddedUnavailable('it must not run as root, and there is neither a user postgres nor a user nobody')
+  throw new EmbeddedUnavailable('root cannot run it, and neither the user postgres nor the user nobody exists')
 }
 
 export function nameOf(account: Account): string {
@@ -117,7 +117,7 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
   try {
     makeFolder(dirname(wanted))
   } catch (cause) {
-    throw new EmbeddedUnavailable(`the folder ${dirname(wanted)} cannot be made (${errorCode(cause)})`, { cause })
+    throw new EmbeddedUnavailable(`the folder ${dirname(wanted)} cannot be created (${errorCode(cause)})`, { cause })
   }
   const existing = existingHome(dataDir)
   const account = accountFor(lstatSync(existing ?? wanted, { throwIfNoEntry: false })?.uid)
@@ -126,7 +126,7 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
   const path = existing ?? (reaches ? wanted : spare)
   if (path === spare) {
     makeFolder(dirname(path))
-    if (!isOurs(dirname(path))) throw new EmbeddedUnavailable(`${dirname(path)} was made by another user`)
+    if (!isOurs(dirname(path))) throw new EmbeddedUnavailable(`${dirname(path)} belongs to another user`)
     const reason = isShort ? `${nameOf(account)} cannot reach ${resolve(dataDir)}` : 'the path of DATA_DIR is too long'
     log(`the data of the embedded PostgreSQL is in ${path}, because ${reason}; for another folder, set DATA_DIR`)
   }
@@ -196,7 +196,7 @@ function installedNative(): string {
   try {
     return join(dirname(createRequire(import.meta.url).resolve(name)), '..', 'native')
   } catch (cause) {
-    throw new EmbeddedUnavailable(`the optional package ${name} is not installed`, { cause })
+    throw new EmbeddedUnavailable(`the optional package ${name} is not installed: run npm ci`, { cause })
   }
 }
 
@@ -206,7 +206,7 @@ function binariesIn(account: Account, dir: string): Binaries {
   const [, version, major] = /\(PostgreSQL\) ((\d+).*)/.exec(stdout ?? '') ?? []
   if (version !== undefined) return { dir, version: version.trim(), major: Number(major) }
   // The kernel also reports ENOENT if the program's loader is missing, for example on systems with musl.
-  const reason = fault === 'ENOENT' && existsSync(program) ? 'it needs glibc' : fault
+  const reason = fault === 'ENOENT' && existsSync(program) ? 'it needs glibc, which this system lacks' : fault
   throw new EmbeddedUnavailable(`${nameOf(account)} cannot run ${program}: ${reason}`)
 }
 
@@ -238,5 +238,5 @@ function copyOf(native: string): string {
     }
   }
   if (isOurs(target)) return target
-  throw new EmbeddedUnavailable(`${target} was made by another user`)
+  throw new EmbeddedUnavailable(`${target} belongs to another user`)
 }
