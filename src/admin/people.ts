@@ -20,7 +20,7 @@ export async function createUser(
       .onConflict(conflict => conflict.doNothing())
       .returning('id')
       .executeTakeFirst()
-    if (row === undefined) throw new Refusal(`the user ${user.email} already exists`)
+    if (row === undefined) throw new Refusal(`the user ${user.email} already exists: change it with apply`)
     await recordAccess(trx, actor, [{ kind: 'user', subject: row.id, action: 'created' }])
     return row.id
   })

@@ -85,7 +85,7 @@ export async function listTokens(db: Kysely<Tables>, email: string | null = null
 export async function revokeToken(db: Kysely<Tables>, id: number, actor: Actor = operatorActor()): Promise<boolean> {
   return await joined(db, async trx => {
     const token = await trx.selectFrom('token').select('revoked_at').where('id', '=', id).forUpdate().executeTakeFirst()
-    if (token === undefined) throw new Refusal(`there is no token ${id}`)
+    if (token === undefined) throw new Refusal(`there is no token ${id}: see agentctl token list`)
     if (token.revoked_at !== null) return false
     await sql`update token set revoked_at = clock_timestamp() where id = ${id}`.execute(trx)
     await recordAccess(trx, actor, [{ kind: 'token', subject: String(id), action: 'revoked' }])

@@ -71,7 +71,7 @@ async function requireExisting(db: Kysely<Tables>, kind: ResourceKind, ids: read
   const missing = sql<{ id: number }>`
     select w.id from unnest(${ids}::integer[]) w (id) left join ${sql.table(kind)} r on r.id = w.id where r.id is null`
   const [row] = (await missing.execute(db)).rows
-  if (row !== undefined) throw new Refusal(`there is no ${kind === 'tool' ? 'tool' : 'agent'} ${row.id}`)
+  if (row !== undefined) throw new Refusal(`there is no ${kind === 'tool' ? 'tool' : 'agent'} ${row.id}: check the id`)
 }
 
 async function listCommand(call: CommandLine, options: { for?: string }): Promise<undefined> {
