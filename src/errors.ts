@@ -183,7 +183,7 @@ export class RateLimited extends Refused {
     const sentences = {
       token: `This token has made its ${quota} requests of this minute.`,
       'token-requests': `This token has ${quota} requests in progress, and too many others are waiting. Wait for answers before you send more.`,
-      'token-waiting': 'One request of a token can wait for changes at a time, and one is already waiting.',
+      'token-waiting': 'This token already has a request that waits for changes; only one is allowed.',
     }
     super('RATE_LIMITED', `${sentences[limit]} Try again in ${resetS} s.`, {
       headers: { 'retry-after': String(resetS), ...rateLimitHeaders(limit, quota, 0, resetS) },

@@ -124,7 +124,7 @@ export class Lifecycle {
   /** Returns why the database cannot be used, with a remedy. `error` is undefined if the database did not answer. */
   #whyNot(error: unknown): Readiness {
     if (error instanceof ServerUnfit)
-      return unavailable('database_unreachable', `The database cannot be used: ${error.message}.`)
+      return unavailable('database_unreachable', `${error.message.replace('the', 'The')}.`)
     const known = unavailableFor(error)
     // These reasons have a message of their own. For example, a server with a full disk starts but refuses connections.
     if (known?.reason === 'migrating' || known?.reason === 'database_full')

@@ -18,7 +18,7 @@ export function readSource(path: string): Source {
   try {
     bytes = readFileSync(path)
   } catch (error) {
-    throw new Refusal(`${path} cannot be read (${(error as NodeJS.ErrnoException).code})`) // a system call failed
+    throw new Refusal(`${path} cannot be read (${(error as NodeJS.ErrnoException).code})`) // errors of readFileSync have a code
   }
   return parseSource(decoded(bytes, path))
 }

@@ -19,17 +19,17 @@ declare module 'fastify' {
   }
 }
 
-/** The newest request of each connection, until it has fully arrived and was answered. */
+/** The newest request of each connection. Removed when it is answered, if its body has arrived completely. */
 const latest = new WeakMap<Socket, Exchange>()
 
 /**
- * A request with its answer. It ends when the whole answer was handed to the operating system. If the connection closes earlier, it ends when the
+ * A request with its answer. It ends when the whole answer has been handed to the operating system. If the connection closes earlier, it ends when the
  * handler reaches `onSend`, so that work for a disconnected client still counts against the limits.
  */
 export interface Exchange {
   request: FastifyRequest
   reply: FastifyReply
-  /** True when the whole answer was handed to the operating system. */
+  /** True when the whole answer has been handed to the operating system. */
   isAnswered: boolean
   isSettled: boolean
   atEnd: (() => void)[]

@@ -37,7 +37,7 @@ export function registerRequestLog(app: FastifyInstance): void {
 
 /** Logs a request whose connection closed before the answer was sent. Its work can continue and be stored. */
 export function logCut(exchange: Exchange): void {
-  exchange.request.log.info(lineOf(exchange), 'the connection closed before the answer was read')
+  exchange.request.log.info(lineOf(exchange), 'the connection closed before the answer was sent')
 }
 
 function lineOf({ request, reply }: Exchange): Record<string, unknown> {

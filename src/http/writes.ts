@@ -210,7 +210,7 @@ export function commonOf(
 
 /** Throws `InvalidRequest` if a text contains characters that change how a terminal shows it. */
 export function requirePlain(text = '', loc: Loc): void {
-  const msg = 'Only text without control characters and marks of direction'
+  const msg = 'Text must not contain bidirectional control characters, or control characters other than tab and newline'
   if (/[^\P{Cc}\n\t]|\p{Bidi_Control}/u.test(text)) throw new InvalidRequest([{ loc, msg, type: 'string_control' }])
 }
 

@@ -17,7 +17,7 @@ export interface ProposalRow {
   author: { id: string; email: string }
   message: string
   fields: string[]
-  /** The proposed fields that were changed after the proposal's base version. */
+  /** The proposed fields that changed after the base version; empty if the proposal has ended, null if the caller cannot see the record. */
   conflicts: string[] | null
   state: ProposalState
   created_at: string

@@ -33,7 +33,7 @@ export const Server = Type.Optional(
     {
       type: 'string',
       format: 'uri',
-      description: 'With `complete=true`: the server for a definition that has none, or only a path.',
+      description: 'With `complete=true`: the server URL if the definition has none, or only a relative one.',
     },
     parseServer,
   ),

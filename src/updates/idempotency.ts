@@ -13,7 +13,7 @@ import { sha256 } from './audit.js'
 export interface RequestKey {
   /** The SHA-256, in hex, of the caller's id and the `Idempotency-Key`. */
   key: string
-  /** The id of the key that hashes header values in the fingerprint; null if the request has none. */
+  /** The id of the ring key that hashes header values in the fingerprint; null if the request has no header values. */
   secretKeyId: string | null
   /** Returns the SHA-256 of the request in hex. Header values are hashed with this key of the ring. */
   fingerprint(secretKeyId: string | null): string

@@ -59,7 +59,7 @@ export async function requirePrecondition<D extends Decision>(
   throw new PreconditionFailed('changed', tag, await changesSince(db, kind, state.id, since))
 }
 
-/** The age up to which a change is recent (DECISIONS section 8). */
+/** An update without `If-Match` that overwrites another user's change younger than this gets a `Warning`. */
 const RECENT_MS = 15 * 60_000
 
 const isRecent = ({ at }: RecentChange) => Date.now() - at < RECENT_MS

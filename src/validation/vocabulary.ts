@@ -36,7 +36,7 @@ export function uuid(options: SchemaOptions = {}) {
   return own<string>('Uuid', { ...options, type: 'string', format: 'uuid' })
 }
 
-/** A date that `parseDateTime` accepts. */
+/** A date, with or without a time, that `parseDateTime` accepts. */
 export function dateTime(options: SchemaOptions = {}) {
   return own<string>('DateTime', { ...options, type: 'string', format: 'date-time' })
 }

@@ -35,7 +35,7 @@ t.test('an address that went to somebody else: only its present holder is erased
   t.equal(edited.statusCode, 200, edited.body)
 
   const plan = await agentctl(`user erase ${role} --plan`)
-  t.match(plan, { status: 2, stdout: `the account ${role} (${present}) would be closed` })
+  t.match(plan, { status: 2, stdout: `Would close the account ${role} (${present}), revoke` })
   t.match(await eraseUser(db, role, { plan: true }), { id: present, audit_rows: 1 })
   t.match(await account(present), { email: role, active: true })
   const erased = await agentctl(`user erase ${role} --yes`)

@@ -90,7 +90,7 @@ t.test('78 and a sentence for a server that the service cannot use: the command 
   const { db } = opened(t, url)
   await sql`create database ${sql.id(latin)} encoding 'LATIN1' locale 'C' template template0`.execute(db)
   t.teardown(() => sql`drop database ${sql.id(latin)} with (force)`.execute(db))
-  await refuses(t, url.replace(databaseOf(url), latin), /its encoding is LATIN1: create one with ENCODING 'UTF8'/)
+  await refuses(t, url.replace(databaseOf(url), latin), /its encoding is LATIN1, and the service needs UTF8: /)
   await refuses(t, await through(t, url, /PostgreSQL \d+\.\d+/, 'CockroachDB'), /it is CockroachDB.*needs PostgreSQL$/)
   const pooled = await MessageProxy.open({ ...addressOf(url), disguised: true })
   t.teardown(() => pooled.close())

@@ -418,7 +418,7 @@ t.test('a sentence names what stands there; a spec is the operation itself', asy
   t.match(messagesOf(document({ openapi: '4.0' })), ['only OpenAPI 3.0 and later versions of 3 are supported'])
   t.same(messagesOf(document({ openapi: '3.9.0' })), [])
   const csv = { requestBody: { content: { 'text/csv': { schema: { type: 'string' } } } } }
-  t.match(messagesOf(at('/x', { delete: { ...operation, ...csv } })), [/body is not sent: no argument can carry it/])
+  t.match(messagesOf(at('/x', { delete: { ...operation, ...csv } })), [/delete is not sent: it is neither JSON/])
   t.match(messagesOf(at('/x', { psot: {} })), [/^"psot" is not a method/])
   t.match(messagesOf(at('/{a}', { get: operation })), [
     'the placeholder "a" of the path is not declared: add {"name": "a", "in": "path"',

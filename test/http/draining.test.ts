@@ -64,7 +64,7 @@ t.test('a client that stops sending, or reads no answer, does not hold up the en
   await eventually(async () => (await inWork(started)) === 2 && areHeld())
   await requireEnd(started, [silent, steady])
   t.match(silent.text, /^HTTP\/1\.1 503 [\s\S]*"reason":"draining","outcome":"not_applied"/)
-  t.match(started.log.join(''), /the connection closed before the answer was read/)
+  t.match(started.log.join(''), /the connection closed before the answer was sent/)
 })
 
 t.test(

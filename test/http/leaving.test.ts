@@ -132,7 +132,7 @@ t.test('an answer that is not read in time is cut, also one read bit by bit, and
   const [slow] = clients
   const reading = setInterval(() => slow?.socket.read(1_000), 50)
   t.teardown(() => clearInterval(reading))
-  await eventually(() => service.log.filter(line => line.includes('closed before the answer was read')).length === 4)
+  await eventually(() => service.log.filter(line => line.includes('closed before the answer was sent')).length === 4)
   await whenInWork(service, 0)
   clearInterval(reading)
   for (const client of clients) {

@@ -143,6 +143,6 @@ export function saysItsLimit(t: Test, { headers, json }: Pick<LightMyRequestResp
   const [, quota] = /;q=(\d+)/.exec(String(policy)) ?? []
   const [, resetS] = /;t=(\d+)/.exec(String(ratelimit)) ?? []
   t.equal(resetS, retryAfter)
-  const inWords = quota === '1' ? 'One' : quota
+  const inWords = quota === '1' ? 'one' : quota
   t.match(json().detail, new RegExp(`\\b${inWords}\\b.* Try again in ${retryAfter} s\\.$`))
 }

@@ -20,8 +20,8 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
   line
     .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)
     .description(
-      'Erases a person: deactivates the account, removes personal data from the audit trail.\n' +
-        'EMAIL can also be an id. Resources that they own remain, and the audit trail still verifies.\n' +
+      'Erases a person: closes the account, removes client addresses, withdraws proposals and deletes their messages.\n' +
+        'EMAIL can also be an id. Resources that they own remain, and `audit verify` still succeeds.\n' +
         'Not erased: log files, backups, request ids that clients chose, and the content of agents.',
     )
     .option('--yes', 'confirm the erasure, which is permanent')
@@ -70,13 +70,14 @@ async function eraseCommand(
 ) {
   if (yes === plan) throw new UsageError('repeat with --yes to erase, or with --plan to see the data')
   const erased = await eraseUser(await call.db(), name, { plan, actor: call.actor })
-  if (!call.json) {
-    const [would, end] = plan ? ['would be', '. This cannot be undone'] : ['was', '']
-    const account = erased.has_account
-      ? `the account ${erased.email} (${erased.id}) ${would} closed and its email removed, and `
-      : ''
-    call.print(`${account}the client address ${would} removed from ${counted(erased.audit_rows, 'audit row')}${end}`)
-  }
-  call.answer(erased, plan ? 'a plan: nothing was erased' : `erased ${erased.email}`)
+  const { email, id, has_account } = erased
+  const rows = counted(erased.audit_rows, 'audit row')
+  const account = has_account ? `close the account ${email} (${id}), revoke its tokens, remove its email, ` : ''
+  const would = `Would ${account}remove the person's client addresses (${rows}), withdraw their open proposals, and delete their messages and reasons in proposals.`
+  call.answer(erased, () => {
+    if (!plan) return call.print(`erased ${email} (${rows})`)
+    call.print(would)
+    call.print('This cannot be undone. Nothing was erased yet.')
+  })
   return plan ? EXIT.differs : EXIT.ok
 }

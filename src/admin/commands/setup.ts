@@ -20,7 +20,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
     .add(program, 'migrate', '--plan', migrateCommand)
     .description('Updates the database schema.\nIt never downgrades, and several processes can run it at once.')
     .option('--plan', 'only list pending migrations; exit status 2 if there are any')
-  line.add(program, 'status', '--json', statusCommand).description('Shows the version and the state of the schema.')
+  line.add(program, 'status', '--json', statusCommand).description('Shows the version, the database and its schema.')
 }
 
 async function initCommand(call: CommandLine, _: object, given: string): Promise<undefined> {

@@ -55,7 +55,7 @@ export class Session implements DatabaseConnection {
 
   // biome-ignore lint/correctness/useYield: Kysely requires the method, but nothing is streamed
   async *streamQuery(): AsyncIterableIterator<never> {
-    throw new Error('no query is streamed')
+    throw new Error('streaming queries is not supported')
   }
 
   /** Begins a transaction, by default with READ COMMITTED. Ignores the server's default isolation level. */

@@ -155,7 +155,7 @@ function prepared(path: string, account: Account): Home {
     'sh',
     home,
   ])
-  if (!ok) throw new EmbeddedUnavailable(`${nameOf(account)} cannot write the data folder ${path}: ${fault}`)
+  if (!ok) throw new EmbeddedUnavailable(`${nameOf(account)} cannot write ${path} (${fault}): change DATA_DIR`)
   return { path: home, account }
 }
 

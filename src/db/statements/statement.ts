@@ -26,7 +26,6 @@ export interface Statement<P, R> {
   readonly sql: string
   /** Binds values to the parameters. Throws if a value is undefined. */
   bind(parameters: P): Query<R>
-  /** Runs the statement and returns its rows. */
   run(executor: Executor, parameters: P): Promise<R[]>
   first(executor: Executor, parameters: P): Promise<R | undefined>
 }

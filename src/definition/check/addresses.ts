@@ -176,7 +176,7 @@ export function leadsAway(address: string, path: string): boolean {
   )
 }
 
-/** True if the host is a plausible host name or address. Parsers turn the path segment "2" into the host 0.0.0.2, which is not. */
+/** True if the host contains a dot or a colon, or is `localhost`. Hosts such as 0.0.0.2 do not count: parsers make them from path segments such as `2`. */
 function canBeHost(host: string | undefined): boolean {
   return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }

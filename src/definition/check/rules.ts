@@ -84,7 +84,7 @@ export const WARNINGS = {
   'parameter_ignored.twice': 'the parameter {name} is in this list twice, and the first is used',
   'parameter_ignored.unused': 'the parameter {name} is not sent: the path has no placeholder for it',
   body_ignored: 'the body is not sent: {method} has none',
-  'body_ignored.optional': 'the optional body is not sent: no argument can carry it',
+  'body_ignored.optional': 'the optional body of {method} is not sent: it is neither JSON nor a form that can be sent',
   'discriminator_unresolved.property':
     'the discriminator names no property, so the model cannot tell the schemas apart',
   'discriminator_unresolved.mapping':

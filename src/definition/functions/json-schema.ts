@@ -25,7 +25,7 @@ export interface Definition {
 
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
-/** Keywords that describe a value but do not restrict it. In OpenAPI 3.0, only these apply next to a `$ref`. */
+/** Keywords that describe a value but do not restrict it. OpenAPI 3.0 ignores all keywords next to a `$ref`; the converter keeps these. */
 const ANNOTATIONS = new Set('title description default example examples deprecated readOnly writeOnly'.split(' '))
 
 /**
