@@ -11,7 +11,7 @@ resource "onyx_custom_tool" "orders" {
   name                      = "Orders"
   definition                = file("orders.json")
   custom_headers_wo         = { "X-Api-Key" = var.orders_key }
-  custom_headers_wo_version = 1
+  custom_headers_wo_version = 1 # increase it after each change of the header values
 }
 variable "orders_key" {
   sensitive = true
