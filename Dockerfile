@@ -27,4 +27,4 @@ USER 1000:1000
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["node", "-e", "fetch(`http://127.0.0.1:${+process.env.METRICS_PORT || process.env.PORT}/healthz`).then(r => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
-CMD ["node", "--max-semi-space-size=8", "--initial-old-space-size=64", "build/src/server.js"]
+CMD ["node", "--max-semi-space-size=16", "--initial-old-space-size=64", "--heap-growing-percent=80", "build/src/server.js"]
