@@ -54,8 +54,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const wanted = writeParameters(columns, state, changes, viewer, entry)
     const { definition_hash, oauth_config_id } = after
     const own = { definition_hash, oauth_config_id, is_new: definition !== null, ...wanted }
-    const managesAll = viewer.user === null || state.managed_as === 'all'
-    const row = await writeTool[managesAll ? 'ofAll' : 'ofOthers'](columns)
+    const row = await writeTool(columns)
       .first(executor, own)
       .catch(error => {
         if (definition !== null) noteFacts(definition.hash, { isStored: false })

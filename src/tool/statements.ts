@@ -1,4 +1,4 @@
-import { type Expression, type Kysely, type SqlBool, sql, type Transaction } from 'kysely'
+import { type Kysely, type SqlBool, sql, type Transaction } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { managedAs } from '../auth/access.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
@@ -37,42 +37,32 @@ const TYPES: SqlTypes<ToolParameters> = {
   ...{ definition_hash: 'text', oauth_config_id: 'integer', is_new: 'boolean' },
 }
 
-/**
- * Stores a tool's columns and its audit row. Stores nothing if the row is locked, or if its version or the caller's rights have changed. `ofAll` is for
- * viewers who manage all tools, and need not read the agents that have the tool.
- */
-export const writeTool = {
-  ofAll: writeToolIf('tool_write_of_all', () => lit(true)),
-  ofOthers: writeToolIf('tool_write', param => tool(managedAs(viewerOf(param)), 'is not', null)),
-}
-
-function writeToolIf(name: string, isManaged: (param: Param<ToolParameters>) => Expression<SqlBool>) {
-  return forColumns<ToolColumn, ToolParameters, { version: number; beside: NamedTool[] }>(
-    name,
-    TYPES,
-    (param, columns) =>
-      queries()
-        .with(
-          cte => cte('locked').materialized(),
-          () => lockedTool(param, isManaged(param)),
-        )
-        .with('changed', db =>
-          db
-            .updateTable('tool as t')
-            .from('locked')
-            .set({
-              ...changedColumns(columns, param('changed_columns')),
-              definition_hash: bytesOf(param('definition_hash')),
-              ...nextVersion('t', param),
-            })
-            .whereRef('t.id', '=', 'locked.id')
-            .returning(['t.version', 't.audit_head as hash', 'locked.previous']),
-        )
-        .with('audited', () => insertAudit(param))
-        .selectFrom('changed')
-        .select(['version', jsonArrayFrom(toolsBeside(param).where(param('is_new'))).as('beside')]),
-  )
-}
+/** Stores a tool's columns and its audit row. Stores nothing if the row is locked, or if its version or the caller's rights have changed. */
+export const writeTool = forColumns<ToolColumn, ToolParameters, { version: number; beside: NamedTool[] }>(
+  'tool_write',
+  TYPES,
+  (param, columns) =>
+    queries()
+      .with(
+        cte => cte('locked').materialized(),
+        () => lockedTool(param),
+      )
+      .with('changed', db =>
+        db
+          .updateTable('tool as t')
+          .from('locked')
+          .set({
+            ...changedColumns(columns, param('changed_columns')),
+            definition_hash: bytesOf(param('definition_hash')),
+            ...nextVersion('t', param),
+          })
+          .whereRef('t.id', '=', 'locked.id')
+          .returning(['t.version', 't.audit_head as hash', 'locked.previous']),
+      )
+      .with('audited', () => insertAudit(param))
+      .selectFrom('changed')
+      .select(['version', jsonArrayFrom(toolsBeside(param).where(param('is_new'))).as('beside')]),
+)
 
 /** Removes a tool with its headers and adds an audit row. Removes nothing if the tool's version or the caller's rights have changed. */
 export const removeTool = statement<ViewerParameters & AuditEntry, { version: number }>(
@@ -106,7 +96,7 @@ export const removeTool = statement<ViewerParameters & AuditEntry, { version: nu
 )
 
 /** SQL: the tool `t`, locked without waiting. Selects no row if the tool, the rights or the linked configuration have changed since the decision. */
-function lockedTool(param: Param<ToolParameters>, isManaged: Expression<SqlBool>) {
+function lockedTool(param: Param<ToolParameters>) {
   const viewer = viewerOf(param)
   const linked = on<{ t: 'tool' }>()
     .selectFrom('oauth_config as o')
@@ -121,7 +111,7 @@ function lockedTool(param: Param<ToolParameters>, isManaged: Expression<SqlBool>
     .where('t.id', '=', param('id'))
     .where('t.version', '=', param('version'))
     .where(grantsStand(param))
-    .where(isManaged)
+    .where(or([tool(viewer.user, 'is', null), tool(managedAs(viewer), 'is not', null)]))
     .where(or([tool(param('oauth_config_id'), 'is', null), exists(linked)]))
     .forNoKeyUpdate('t')
     .skipLocked()

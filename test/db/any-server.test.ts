@@ -4,6 +4,7 @@ import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { ServerUnfit } from '../../src/db/connection/database-error.js'
 import { appOver } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
+import { document } from '../definition/document.js'
 import { eventually } from '../eventually.js'
 import { MessageProxy } from '../faults/message-proxy.js'
 import { addressOf, opened, testDatabase, urlThrough } from '../postgres.js'
@@ -53,6 +54,9 @@ for (const mode of ['on', 'off']) {
     t.equal((await update(awkward)).etag, first.etag, 'the same again is no change')
     const answers = await Promise.all(Array.from({ length: 40 }, (_, n) => update({ description: `hot ${n}` })))
     t.strictSame([...new Set(answers.map(({ status }) => status))], [200], 'forty updates of one agent')
+    const definition = document({ info: { title: `mode ${mode}`, version: '1' } })
+    const stored = await call('PUT', '/admin/tool/custom/10', { token: admin, body: { definition } })
+    t.match({ status: stored.statusCode, ...stored.json() }, { status: 200, definition }, 'a new definition')
     t.match(await verifyAudit(database.db), { findings: [] })
   })
 }

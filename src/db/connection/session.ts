@@ -45,7 +45,7 @@ export class Session implements DatabaseConnection {
     await this.begin()
     try {
       const result = await this.#run<R>(query)
-      await (changes(query) ? this.commit() : this.rollback())
+      await this.commit(changes(query))
       return result
     } catch (error) {
       await this.rollback()
@@ -64,9 +64,9 @@ export class Session implements DatabaseConnection {
     await this.#exchange({ text: this.#prelude === undefined ? begin : `${begin}; ${this.#prelude}` }, false)
   }
 
-  /** Commits. Throws `CommitUnknown` if the connection is lost meanwhile, and an error if the server rolled the transaction back. */
-  async commit(): Promise<void> {
-    const { command } = await this.#exchange({ text: 'commit' }, true)
+  /** Commits. Throws `CommitUnknown` if `mayApply` and the connection is lost meanwhile, and an error if the server rolled the transaction back. */
+  async commit(mayApply = true): Promise<void> {
+    const { command } = await this.#exchange({ text: 'commit' }, mayApply)
     if (command === 'ROLLBACK') throw new Error('a statement of the transaction had failed: it was rolled back')
   }
 
