@@ -38,7 +38,6 @@ export interface FirstAnswer {
   version: number
 }
 
-/** The same request was stored before. */
 export class Repeated extends Error {
   constructor(readonly first: FirstAnswer) {
     super('a request with this Idempotency-Key was stored before')

@@ -67,7 +67,7 @@ export class Session implements DatabaseConnection {
   /** Commits. Throws `CommitUnknown` if `mayApply` and the connection is lost meanwhile, and an error if the server rolled the transaction back. */
   async commit(mayApply = true): Promise<void> {
     const { command } = await this.#exchange({ text: 'commit' }, mayApply)
-    if (command === 'ROLLBACK') throw new Error('a statement of the transaction had failed: it was rolled back')
+    if (command === 'ROLLBACK') throw new Error('a statement failed, so the transaction was rolled back')
   }
 
   /** Rolls back. A lost connection needs no rollback, because the server does it. */
