@@ -44,7 +44,7 @@ t.test('a variable whose name is close to a setting is named; one of another pro
   const production = { NODE_ENV: 'production', DATABSE_URL: 'hunter2' }
   t.throws(() => readConfig(production), { message: /DATABSE_URL: did you mean 'DATABASE_URL'\?/ })
   const warnings = (url: string) => settingWarnings({}, readConfig({ DATABASE_URL: url }))
-  t.match(warnings('postgresql://u:hunter2@db.example.com/a'), [/^DATABASE_URL names another host without sslmode/])
+  t.match(warnings('postgresql://u:hunter2@db.example.com/a'), [/^DATABASE_URL names a remote host and no sslmode/])
   t.strictSame(warnings('postgresql://u@db.example.com/a?sslmode=disable'), [])
   t.strictSame(warnings('postgresql://u@127.0.0.1/a'), [])
   t.end()

@@ -153,7 +153,10 @@ function requireAdmitted(
       `This token ${token.scopes?.includes('propose') ? 'stores only proposals (propose=true)' : READ_ONLY}.${lookup || creates ? ' It can try the request with dry_run=true.' : ''}`,
     )
   if (resource === undefined || token.bound === null) return
-  if (creates) throw new Forbidden('This token is bound and cannot create records. Use a token without bindings.')
+  if (creates)
+    throw new Forbidden(
+      'This token is bound to certain agents and tools, so it cannot create others. Use a token without bindings.',
+    )
   // A route with an id admits tokens bound to that id. A route without an id admits tokens bound to any resource of its kind.
   const bound = token.bound[resource]
   const id = lookup && idIn(request, lookup.parameter)

@@ -25,7 +25,7 @@ export interface RecentChange {
   fields: string[]
 }
 
-/** The columns that every change of an agent or a tool updates. */
+/** The columns that agents and tools share: their version, recent changes and audit chain. */
 export interface VersionedTable {
   created_at: CreatedAt
   version: Generated<number>

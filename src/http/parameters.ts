@@ -36,7 +36,7 @@ export const IfMatch = entityTags(
 export const IfNoneMatch = entityTags('`*`, or entity tags. If one matches the answer, it is 304 without a body.', true)
 
 export const IfNoneMatchOfUpdate = entityTags(
-  '`*`, or entity tags. If one names the stored state, the answer is 412, and nothing is stored. `*` always does.',
+  '`*`, or entity tags. If one names the stored state, as `*` always does, the answer is 412, and nothing is stored.',
   true,
 )
 

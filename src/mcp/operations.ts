@@ -209,7 +209,7 @@ function updating(kind: Kind, way: keyof typeof UPDATES): Operation {
     const { id, etag, fields, message } = args as Static<typeof input> & { message?: string }
     const update_mask = kind === 'agent' ? Object.keys(fields).join() : undefined
     const query = queryOf({ update_mask, ...(proposes ? { propose: true, message } : { dry_run: isPlan }) })
-    // The arguments are already checked strictly. For tools, strict handling would also refuse definitions with omitted operations.
+    // The arguments are already checked strictly. For tools, strict handling would also refuse definitions that contain operations which cannot become functions.
     const prefer = [...(kind === 'agent' ? ['handling=strict'] : []), ...(isPlan ? [] : ['return=minimal'])].join()
     const before = isPlan ? await ask('GET', `${read}/${id}`) : undefined
     const sent = { body: fields, headers: { 'if-match': tagOf(etag), ...(prefer !== '' && { prefer }) } }

@@ -76,7 +76,7 @@ const RESTORES = '^(agentctl (rollback|agent restore|tool restore)|restore )'
 
 export const ACTIONS = ['created', 'updated', 'deleted', 'restored', 'applied'] as const
 
-/** SQL: the action of the audit row `a`. The first row of a tool with the id of a removed tool is `created`. */
+/** SQL: the action of the audit row `a`. If the id of a removed tool is used again, the next row has the action `created`. */
 export const ACTION = sql<(typeof ACTIONS)[number]>`case
   when a.version_before = 0 or a.difference #>> '{name,from}' = '' or exists (
     select from audit r where r.resource_kind = a.resource_kind and r.resource_id = a.resource_id

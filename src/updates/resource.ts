@@ -57,7 +57,7 @@ export interface ReadRequest extends Pick<OperationOptions, 'snapshotBytesMax'> 
 export interface UpdateRequest extends ReadRequest {
   kind: ResourceKind
   id: number
-  /** Authenticates the caller again and reads the resource of the lookup. Throws a refusal. */
+  /** Authenticates the caller again and reads the resource of the lookup. Throws `NotAuthenticated` or `Forbidden` if the token has lost access. */
   readNow(executor: Executor, lookup: Lookup): Promise<CallerNow>
   actor: Actor
   fields: object

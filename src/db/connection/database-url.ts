@@ -80,7 +80,8 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
   }
 }
 
-const UNENCRYPTED = 'names another host without sslmode, so nothing is encrypted: set sslmode=verify-full, or disable'
+const UNENCRYPTED =
+  'names a remote host and no sslmode, so nothing is encrypted: set sslmode=verify-full, or sslmode=disable to accept this'
 
 /** Returns the fault of an unknown parameter. Its name is omitted if it can be part of a password that contains an unencoded `?`. */
 function unsupported(name: string, url: URL): string {
