@@ -33,7 +33,7 @@ const AGENTS = { permission: 'admin', resource: 'persona', writes: true } as con
 const AGENT = { ...AGENTS, lookup: PERSONA_READS.lookup }
 const TOOLS = { permission: 'manage:actions', resource: 'tool', writes: true } as const
 
-/** Registers these routes. `update` is the handler of `update_persona` without the conversion of its request. */
+/** Registers the routes of the newer API that change one or several agents or tools. `update` handles a body in the form of `update_persona`. */
 export function registerChanges(today: FastifyInstance, options: OperationOptions, update: RouteHandlerMethod): void {
   patch('/persona/:persona_id/share', { ...AGENT, permission: 'basic' }, ShareRequest, async (request, reply, body) => {
     requireKept(body, LEVELS)

@@ -125,7 +125,7 @@ async function storeAlone<T extends ResourceTypes>(
   const decision = await decide(db, job, state)
   const writes = decision.changes.length > 0 && !request.dryRun
   if (!writes && !isOfNow) {
-    // The record can have changed while the body arrived.
+    // The record may have changed while the body was arriving.
     const now = await readNow(db, job)
     return await storeAlone({ ...job, request: now.request }, now.state, attempt, true)
   }

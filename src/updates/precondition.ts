@@ -34,8 +34,8 @@ export function isStale({ kind, precondition }: Asked, { id, version }: Versione
 const IF_MATCH_REQUIRED = 'This update must have If-Match. A GET of the agent or tool returns its current ETag.'
 
 /**
- * Returns the decision if the request's preconditions hold. `decision` is undefined if the request was impossible in this state and `If-Match` names
- * another one. Throws `Refused`, or `PreconditionFailed` with the changes since the state in `If-Match`.
+ * Returns the decision if the request's preconditions hold. `decision` is undefined if the request contains an unknown mask and `If-Match` names an
+ * older state; then it always throws. Throws `Refused`, or `PreconditionFailed` with the changes since the state in `If-Match`.
  */
 export async function requirePrecondition<D extends Decision>(
   db: Kysely<Tables>,

@@ -44,7 +44,8 @@ async function statusCommand(call: CommandLine): Promise<number> {
     })
     call.printTable([['KEY', 'STATE', 'VALUES'], ...rows])
     call.printTable(findings.map(({ place, key, problem }) => [problem, place, `key ${key}`]))
-    if (findings.length > 0) call.print('add the right keys to the key ring; if a key is lost, set its secrets again')
+    if (findings.length > 0)
+      call.print('add the right keys to the key ring; if a key is lost or a value is damaged, set the header again')
     call.print(`${counted(values, 'value')}, ${counted(findings.length, 'finding')}`)
   })
   return findings.length > 0 ? EXIT.findings : EXIT.ok

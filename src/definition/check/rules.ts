@@ -38,7 +38,7 @@ export const FAULTS = {
   'server_url_invalid.query': 'the url has a query or a fragment, and the path of each call is appended to it',
   'server_url_invalid.secret': 'the address contains a secret: put secrets into custom headers',
   'server_url_invalid.metadata': 'the url is a link-local or metadata address',
-  'server_url_invalid.host': 'the path after the server names another host: begin paths with one slash',
+  'server_url_invalid.host': 'with this path, calls go to another host: begin the path with one slash',
   'server_url_invalid.length':
     'the url is longer than {count} characters, or its variables give more than {most} addresses',
   operations_missing:
