@@ -158,7 +158,7 @@ t.test('the page is a place to work', { skip }, async t => {
 
   await t.test('one proposes, another approves; all that happened is listed', async t => {
     const expected = /status of (403|404|412|422)/
-    const { page, signIn, isClean, isSilent, press, state } = await opened(t, browser, origin, 390, expected)
+    const { page, answered, signIn, isClean, isSilent, press, state } = await opened(t, browser, origin, 390, expected)
     await signIn(tokens.reader)
     await page.goto(`${origin}/console#/agents/3`)
     await state('You can propose changes.')
@@ -224,7 +224,7 @@ t.test('the page is a place to work', { skip }, async t => {
     t.equal(await page.getByLabel('Name', { exact: true }).inputValue(), 'Editor')
     await press('Review and save')
     await page.locator('dialog ins', { hasText: 'weather' }).waitFor() // a dry run took it
-    await press('Close', 'Discard')
+    await Promise.all([answered(true), press('Close', 'Discard')])
     isSilent()
   })
 
@@ -400,7 +400,9 @@ t.test('the page is a place to work', { skip }, async t => {
     await press('Propose')
     await page.locator('dialog').getByRole('button', { name: 'Propose', disabled: false }).click()
     await page.getByRole('heading', { name: 'Your session has ended' }).waitFor()
-    await fill(tokens.reader)
+    await Promise.all([answered(false), fill(tokens.reader)])
+    await title(/^What you typed is kept/)
+    await Promise.all([answered(true), fill(tokens.reader)])
     await page.getByRole('heading', { name: 'Agents', exact: true }).waitFor() // another person starts anew
     t.equal(await page.locator('dialog, .savebar').count(), 0)
     await signIn(tokens.admin, page.reload())

@@ -5,7 +5,8 @@ import { List } from './list.js'
 import { Button, Dialog, Field, Problem, useAction, useUnsaved } from './parts.js'
 import { Changes } from './past.js'
 import { ProposalView } from './proposals.js'
-import { ask, EVENTS, leaveTo, type Me, outcome, type Rights, rightsOf, setToken, unsaved } from './service.js'
+import type { Me, Rights } from './service.js'
+import { ask, changePerson, EVENTS, mayDrop, outcome, rightsOf, setToken, unsaved } from './service.js'
 import { titled, visible } from './texts.js'
 import { Tool } from './tool.js'
 
@@ -75,16 +76,14 @@ function Guard({ children }: { children: ComponentChildren }) {
 
 function App() {
   const [rights, setRights] = useState<Rights>()
-  const [isEnded, setEnded] = useState(false)
   const [address, setAddress] = useState(location.hash)
   const [fault, setFault] = useState<unknown>()
-  const [turn, setTurn] = useState(0)
+  const [[isEnded, setEnded], [turn, setTurn]] = [useState(false), useState(0)]
   const now = useRef(address)
   const go = () => {
     const { hash } = location
     if (hash === now.current) return
-    if (unsaved.size > 0 && !confirm(`Leave without saving? ${visible([...unsaved.keys()].join(', '))} would be lost.`))
-      return history.replaceState(null, '', now.current)
+    if (!mayDrop('Leave without saving?')) return history.replaceState(null, '', now.current)
     unsaved.clear()
     if (!ADDRESS.test(hash)) return location.replace('#/agents')
     now.current = hash
@@ -100,7 +99,7 @@ function App() {
     addEventListener('hashchange', go)
   }, [])
   const signedIn = (me: Me) => {
-    if (rights && rights.me.user.id !== me.user.id) leaveTo('#/agents') // nobody goes on in the view of another person
+    if (rights) changePerson(rights.me, me)
     setRights(rightsOf(me))
     setEnded(false)
     dispatchEvent(new Event(EVENTS.signedIn))

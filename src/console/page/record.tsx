@@ -4,7 +4,7 @@ import { tagsOf } from './list.js'
 import { parsed } from './numbers.js'
 import { Button, Field, Review, useLoad, useUnsaved, View } from './parts.js'
 import { History, readHistory } from './past.js'
-import { ask, KINDS, type Kind, leaveTo, newKey, outcome, type Rights, type Row, unless } from './service.js'
+import { ask, KINDS, type Kind, leaveTo, mayDrop, newKey, outcome, type Rights, type Row, unless } from './service.js'
 import { outline, titled } from './texts.js'
 
 /** A stored record with its history, and the user's edits. A new record has the id 0, and the values of `fresh`. */
@@ -111,7 +111,7 @@ export function Frame(props: FrameProps) {
             {isSecret && mayPropose && '. Secrets are set by an update, so this cannot be proposed.'}
             {note && ` ${note}`}
           </p>
-          <Button label="Discard" onClick={() => leaveTo(location.hash)} />
+          <Button label="Discard" onClick={() => mayDrop('Discard?') && leaveTo(location.hash)} />
           {mayCreate && button('Create', id ? 'Save as a new tool' : `Create the ${noun.toLowerCase()}`, !id)}
           {mayPropose && !isSecret && button('Propose', 'Propose', !mayEdit || !isDirect)}
           {mayEdit && isDirect && button('Save', 'Review and save', true)}

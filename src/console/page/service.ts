@@ -1,4 +1,5 @@
 import { parsed } from './numbers.js'
+import { visible } from './texts.js'
 
 /* The page has no rules of its own: each view shows answers that any program could request. The token is kept only in memory. */
 
@@ -234,6 +235,8 @@ export async function readAll<T = Row>(
 /** The parts with unsaved edits, each with a function that returns the typed text. Leaving the page asks for confirmation while there are any. */
 export const unsaved = new Map<string, () => string>()
 addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
+export const mayDrop = (question: string): boolean =>
+  unsaved.size === 0 || confirm(visible(`${question} ${[...unsaved.keys()].join(', ')} would be lost.`))
 
 /** What the view at `address` shows first: `text` about the stored change, and `edits` to begin with. */
 export const outcome = { address: '', text: '', edits: {} }
@@ -244,4 +247,14 @@ export function leaveTo(address: string, text = '', edits: object = {}) {
   location.assign(address)
   Object.assign(outcome, { address, text, edits })
   dispatchEvent(new Event(EVENTS.stored))
+}
+
+/** Nobody goes on in the view of another person. */
+export function changePerson({ user: before }: Me, { user: now }: Me) {
+  if (before.id === now.id) return
+  if (!mayDrop(`Start anew as ${now.email}?`)) {
+    setToken('')
+    throw `What you typed is kept: sign in as ${before.email} to go on`
+  }
+  leaveTo('#/agents')
 }
