@@ -213,10 +213,10 @@ t.test('the page is a place to work', { skip }, async t => {
     await state(/^Created\. Agent \d+, version 1, owner: admin/, 'Create the agent', 'Create')
 
     const path = '/persona/3?update_mask=name,tool_ids&propose=true'
-    const { headers } = await call('GET', '/persona/3', { token: tokens.reader })
+    const { headers } = await call('GET', '/persona/3', { token: tokens.admin })
     const [body, tag] = [{ name: 'Editor', tool_ids: [1] }, { 'if-match': String(headers.etag) }]
-    const { id } = (await call('PATCH', path, { token: tokens.reader, body, headers: tag })).json()
-    await send('POST', `/proposals/${id}/reject`, { reason: 'The name is known.' })
+    const { id } = (await call('PATCH', path, { token: tokens.admin, body, headers: tag })).json()
+    await send('POST', `/proposals/${id}/withdraw`, {})
     await page.goto(`${origin}/console#/proposals/${id}`)
     await page.locator('.difference del', { hasText: 'Welcome' }).waitFor()
     await press('Propose it again')

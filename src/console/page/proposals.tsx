@@ -34,11 +34,12 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   if (!data) return <View title={`Proposal ${id}`} loaded={loaded} />
   const { kind, record, author, state, message, changes, conflicts, impact, closed_at, closed_by } = data
   const [isOpen, view] = [state === 'open', VIEWS[kind]]
+  const where = state === 'approved' ? `: see the changes of the ${KINDS[view].noun.toLowerCase()}` : ''
   const kept = changes.filter(({ to }) => isOpen || to !== null)
   const before = kept.map(({ field, from }) => [field, isOpen ? from : base?.[field]])
   const after = Object.fromEntries(kept.map(({ field, to }) => [field, to]))
-  const isAgain = kept.length > 0 && (isOpen ? conflicts?.length !== 0 : state !== 'approved')
   const isMine = author.id === rights.me.user.id
+  const isAgain = isMine && kept.length > 0 && (isOpen ? conflicts?.length !== 0 : state !== 'approved')
   const ended = closed_at && `${state} by ${closed_by?.email ?? 'the operator'}, ${dated(closed_at)}`
   return (
     <View
@@ -56,8 +57,8 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       <Lines
         lines={since.map(each => `${authorOf(each)} changed ${each.fields?.map(titled).join(', ')}, ${dated(each.at)}`)}
       />
-      <Differences list={differencesOf(Object.fromEntries(before), after)} />
-      {kept.length < changes.length && <Note text="Longer texts of a decided proposal are not kept." />}
+      {kept.length > 0 && <Differences list={differencesOf(Object.fromEntries(before), after)} />}
+      {kept.length < changes.length && <Note text={`Longer texts of a decided proposal are not kept${where}.`} />}
       {rights.proposes && isAgain && (
         <Button label="Propose it again" onClick={() => leaveTo(`#/${view}/${record.id}`, '', editsOf(kept))} />
       )}
