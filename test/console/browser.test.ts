@@ -126,6 +126,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.locator('dialog ins', { hasText: 'https://orders.example.com' }).waitFor()
       await isClean('a repair')
       await press('Put this into the editor')
+      await page.locator('.cm-content:focus').waitFor()
       await page.locator('details', { hasText: 'orders_id_get' }).waitFor()
       await state(/Tool \d+, version 1, owner: admin@example.com/, 'Create the tool', 'Create')
 
@@ -395,9 +396,8 @@ t.test('the page is a place to work', { skip }, async t => {
     await once(/update_mask=description$/, route => route.fulfill(refused))
     await press('Review and save', 'Save')
     await page.getByRole('heading', { name: 'This needs an approval. Propose' }).waitFor()
-    await press('Close')
     await once(/propose/, route => route.fulfill(ended))
-    await press('Propose')
+    await press('Close', 'Propose')
     await page.locator('dialog').getByRole('button', { name: 'Propose', disabled: false }).click()
     await page.getByRole('heading', { name: 'Your session has ended' }).waitFor()
     await Promise.all([answered(false), fill(tokens.reader)])

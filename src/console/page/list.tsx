@@ -29,7 +29,6 @@ const cellsOf = (row: Row | Proposal): [name: string, ...string[]] => {
 }
 
 const HINT = 'Everyone who sees an agent or may update a tool can propose a change to it. It is approved here.'
-/** The label of the switch that shows the second list of a view, and that list. */
 const SECOND: Record<string, [string, ListName] | undefined> = {
   agents: ['Deleted ones', 'deleted agents'],
   proposals: ['Decided ones too', 'proposals'],

@@ -226,14 +226,25 @@ export function Differences({ list }: { list: Difference[] }) {
   ))
 }
 
-const showOnce = (element: HTMLDialogElement | null) => void (element?.open === false && element.showModal())
+let opener: HTMLElement | undefined
 
-export const Dialog = ({ title, ...rest }: { title: string; onClose: () => void; children: ComponentChildren }) => (
-  <dialog ref={showOnce} aria-label={title} onClose={rest.onClose}>
-    <h2>{title}</h2>
-    {rest.children}
-  </dialog>
-)
+/** A dialog. It gives the focus back to where it was, even if another dialog took its place. */
+export function Dialog({ title, ...rest }: { title: string; onClose: () => void; children: ComponentChildren }) {
+  const place = useRef<HTMLDialogElement>(null)
+  useLayoutEffect(() => {
+    const before = document.activeElement as HTMLElement
+    if (before !== document.body && !before.closest('dialog')) opener = before
+    place.current?.showModal()
+    const giveBack = () => document.activeElement === document.body && (before.isConnected ? before : opener)?.focus()
+    return () => void setTimeout(giveBack)
+  }, [])
+  return (
+    <dialog ref={place} aria-label={title} onClose={rest.onClose}>
+      <h2>{title}</h2>
+      {rest.children}
+    </dialog>
+  )
+}
 
 export function Review(props: {
   title: string

@@ -23,8 +23,7 @@ interface HappenedProps {
 }
 
 function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) {
-  const [isOpen, setOpen] = useState(false)
-  const [isRestoring, setRestoring] = useState(false)
+  const [[isOpen, setOpen], [isRestoring, setRestoring]] = [useState(false), useState(false)]
   const { version, action, fields } = change
   const before = version - 1
   const time = new Date(change.at).toLocaleTimeString(undefined, { timeStyle: 'short' })
@@ -113,7 +112,6 @@ export function History({ first, ...props }: HistoryProps) {
 
 const [ROWS, ROWS_MAX] = [1_000, 20_000]
 
-/** All changes including deletions, newest first, grouped by day and person. */
 export function Changes({ writes }: { writes: boolean }) {
   const [rows, setRows] = useState(ROWS)
   const { isFound, field } = useSearch('Name, person, field')

@@ -121,7 +121,6 @@ interface Found {
 const KINDS = { error: 'Fault', warning: 'Warning' }
 const NOTHING: Found = { text: '', json: null, report: {}, findings: [] }
 
-/** The findings for a text: faults first, each kind in the order of places. */
 async function findingsIn(doc: Text, toolId: number | undefined, signal: AbortSignal): Promise<Found> {
   const text = doc.toString()
   const { json, fault } = await inWorker<Read>({ text })
@@ -147,12 +146,10 @@ interface DefinitionProps {
   onChange?: ((found: Found | null, read?: () => string) => void) | undefined
 }
 
-/** A definition in the editor, with faults and warnings at their lines, a repair, the resulting functions, and the agents that a change affects. */
 function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
   const [{ report, findings, problem }, setFound] = useState(NOTHING)
-  const [isStale, setStale] = useState(true)
   const [unread, setUnread] = useState<string>()
-  const [isRepairing, setRepairing] = useState(false)
+  const [[isStale, setStale], [isRepairing, setRepairing]] = [useState(true), useState(false)]
   const [view, told, isFirstShown] = [useRef<EditorView>(), useRef(onChange), useRef(true)]
   told.current = onChange
   const code = useMemo(() => {
@@ -184,6 +181,7 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
   const put = (insert: string) => {
     const to = view.current?.state.doc.length ?? 0
     view.current?.dispatch({ changes: { from: 0, to, insert }, userEvent: 'input.paste' })
+    setTimeout(() => view.current?.focus()) // once the dialog is closed
   }
   const open = async (holder: { files: FileList | null; value?: string }) => {
     const [file] = holder.files ?? []
