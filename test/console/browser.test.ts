@@ -143,7 +143,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.locator('.changes', { hasText: `get_forecast_${width}` }).waitFor()
       await press('Review and save')
       await page.locator('dialog h2', { hasText: 'GET /forecast/{place}' }).waitFor()
-      await page.locator('dialog a', { hasText: /^Planner/ }).waitFor() // for whom
+      await page.locator('dialog a[target=_blank]', { hasText: /^Planner/ }).waitFor() // for whom
       await isClean('whom a definition affects')
       await state('Saved.', 'Save')
       await page.locator('.change summary').first().press('Enter')
@@ -390,7 +390,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByRole('heading', { name: 'Your session has ended' }).waitFor({ state: 'detached' })
     await page.locator('dialog ins', { hasText: 'Typed while' }).waitFor() // it goes on
     await press('Close')
-    await page.getByText('Not saved: Description').waitFor()
+    await page.locator('.savebar', { hasText: 'Not saved: Description.' }).locator('.main:focus').waitFor()
     t.equal(await page.getByLabel('Description').inputValue(), 'Typed while the session ended.', 'the text is kept')
     const refused = { ...ended, status: 403, json: { error_code: 'APPROVAL_REQUIRED', detail: 'Propose it' } }
     await once(/update_mask=description$/, route => route.fulfill(refused))

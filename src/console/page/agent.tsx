@@ -56,7 +56,7 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
         rows={shown.tools ?? []}
         others={tools}
         textOf={({ id, name }) => (isTwice(name) ? `${name} (${id})` : name)}
-        hrefOf={({ id }) => `#/tools/${id}`}
+        linkOf={({ id }) => ({ href: `#/tools/${id}` })}
         onChange={typed('tools')}
       />
       <h2>Who may use it</h2>

@@ -3,8 +3,6 @@ import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preac
 import { EVENTS, isAway, type ListName, Refusal, type Row, readAll, unsaved } from './service.js'
 import { type Difference, dated, differencesOf, type Run, titled, visible } from './texts.js'
 
-/* Building blocks of views. Text from users goes through `visible` before it is shown. */
-
 export interface Loaded<T> {
   data?: T
   problem?: unknown
@@ -127,12 +125,12 @@ interface ChipsProps<T> {
   noun: string
   rows: T[]
   textOf(row: T): string
-  hrefOf?(row: T): string
+  linkOf?(row: T): { href: string; target?: string | undefined }
   others?: T[]
   onChange?: ((rows: T[]) => void) | undefined
 }
 
-export function Chips<T extends { id: unknown }>({ noun, rows, textOf, hrefOf, others = [], onChange }: ChipsProps<T>) {
+export function Chips<T extends { id: unknown }>({ noun, rows, textOf, linkOf, others = [], onChange }: ChipsProps<T>) {
   const free = others.filter(({ id }) => !rows.some(row => row.id === id))
   const add = (event: { currentTarget: HTMLSelectElement }) =>
     onChange?.([...rows, ...free.slice(event.currentTarget.selectedIndex - 1).slice(0, 1)])
@@ -140,7 +138,7 @@ export function Chips<T extends { id: unknown }>({ noun, rows, textOf, hrefOf, o
     <div class="chips">
       {rows.map((row, i) => (
         <span key={row.id}>
-          <a href={hrefOf?.(row)}>{visible(textOf(row))}</a>
+          <a {...linkOf?.(row)}>{visible(textOf(row))}</a>
           {onChange && <Cross name={textOf(row)} onClick={() => onChange(rows.toSpliced(i, 1))} />}
         </span>
       ))}
@@ -166,12 +164,12 @@ interface PairsProps {
 }
 
 export function Pairs({ noun, members: [k, v], rows, stored, lines, onChange }: PairsProps) {
-  const secret = stored && { class: 'secret', placeholder: 'stored; type to replace it' }
   const rowOf = ({ [k]: name = '', [v]: value = '' }: Pair, i: number) => {
     const kept = stored?.find(each => each[k] === name)?.[v]
     const put = (row: Pair) => onChange?.(rows.with(i, row))
     const named = onChange && kept === undefined ? (text: string) => put({ [k]: text, [v]: value }) : undefined
     const valued = onChange && ((text: string) => put({ [k]: name, [v]: text || kept || '' }))
+    const secret = stored && { class: 'secret', placeholder: kept && 'stored; type to replace it' }
     const field = { ...secret, rows: lines, value: kept === value ? '' : value, onChange: valued }
     return (
       <div class="pair">
@@ -196,7 +194,6 @@ export function Pairs({ noun, members: [k, v], rows, stored, lines, onChange }: 
 
 const AROUND = 300
 
-/** A run of a difference. A long equal run is folded, except at its ends. */
 function Part({ as: Tag, text, isFirst, isLast }: Run & { isFirst: boolean; isLast: boolean }) {
   if (Tag !== 'span' || text.length < 3 * AROUND) return <Tag>{visible(text)}</Tag>
   const [start, end] = [isFirst ? 0 : AROUND, text.length - (isLast ? 0 : AROUND)]

@@ -38,7 +38,6 @@ export function useRecord<T extends Row>(view: Kind, id: number, rights: Rights,
 
 interface FrameProps {
   of: Omit<ReturnType<typeof useRecord<Row>>, 'typed' | 'changed' | 'shown'> & { shown: object }
-  /** The changed fields, with their names in the request. */
   body: object
   created: object
   /** A changed definition as JSON; null while it has faults or is being checked. */
@@ -106,9 +105,9 @@ export function Frame(props: FrameProps) {
       {isChanged && (
         <section class="bar savebar" aria-label="Not saved">
           <p>
-            Not saved: {names.map(titled).join(', ')}
-            {definition === null && '. It can be saved once the definition has no faults.'}
-            {isSecret && mayPropose && '. Secrets are set by an update, so this cannot be proposed.'}
+            Not saved: {names.map(titled).join(', ')}.
+            {definition === null && ' It can be saved once the definition has no faults.'}
+            {isSecret && mayPropose && ' Secrets are set by an update, so this cannot be proposed.'}
             {note && ` ${note}`}
           </p>
           <Button label="Discard" onClick={() => mayDrop('Discard?') && leaveTo(location.hash)} />

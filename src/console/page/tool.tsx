@@ -62,7 +62,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
         definition: isTyped ? (checked?.json ?? null) : undefined,
       }}
       created={{ name, description, passthrough_auth, custom_headers, definition }}
-      effect={isTyped && checked?.report.impact && <Agents impact={checked.report.impact} />}
+      effect={isTyped && checked?.report.impact && <Agents impact={checked.report.impact} target="_blank" />}
       isSecret={(custom_headers?.length ?? 0) > 0}
       note={isYaml ? 'YAML is stored as JSON: comments are not kept.' : ''}
     >
@@ -296,7 +296,7 @@ function Functions({ list }: { list: { name: string }[] }) {
   )
 }
 
-export function Agents({ impact: { changes, agents } }: { impact: ImpactReport }) {
+export function Agents({ impact: { changes, agents }, target }: { impact: ImpactReport; target?: string }) {
   const { ids, others } = agents
   const [rows = []] = useLists(ids.length > 0, 'agents')
   const names = new Map(rows.map(({ id, name }) => [id, name]))
@@ -311,7 +311,7 @@ export function Agents({ impact: { changes, agents } }: { impact: ImpactReport }
         noun="agent"
         rows={ids.map(id => ({ id }))}
         textOf={({ id }) => names.get(id) ?? `Agent ${id}`}
-        hrefOf={({ id }) => `#/agents/${id}`}
+        linkOf={({ id }) => ({ href: `#/agents/${id}`, target })}
       />
     </section>
   )
