@@ -108,7 +108,7 @@ t.test('the page is a place to work', { skip }, async t => {
       t.equal((await agent()).system_prompt, 'Plan trips to five islands.')
 
       await tools.press('Enter')
-      await page.getByRole('link', { name: 'New tool' }).press('Enter')
+      await page.getByRole('link', { name: 'New tool' }).click()
       await page.getByLabel('Name', { exact: true }).fill(`orders ${width}`)
       const box = page.getByLabel('OpenAPI definition')
       await box.fill(JSON.stringify(BROKEN, null, 2))
