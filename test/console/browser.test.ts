@@ -325,7 +325,7 @@ t.test('the page is a place to work', { skip }, async t => {
     t.equal(await gone.locator('button').count(), 0, 'it stays deleted')
   })
 
-  await t.test('what keeps the page from working is told apart, with a way on', async t => {
+  await t.test('what keeps the page from working is distinguished, with a way on', async t => {
     const expected = /status of (40\d|413|422|50\d)|ERR_|of its own/
     const { page, answered, fill, signIn, isClean, isSilent, press } = await opened(t, browser, origin, 1400, expected)
     const once: Page['route'] = (url, answer) => page.route(url, answer, { times: 1 })

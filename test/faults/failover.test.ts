@@ -47,7 +47,7 @@ t.test('no answer is false, and a reader of changes gets each once, when the sta
   t.strictSame(await feed.end(changes.length), changes)
 })
 
-/** A reader of all changes, by the cursor of the page before, who asks again where there is no answer. */
+/** Reads all changes page by page, from the cursor of the last page, and asks again if there is no answer. */
 class Feed {
   readonly #changes: string[] = []
   #isOver = false
