@@ -167,8 +167,14 @@ const DefinitionCompletion = Type.Object(
   { description: 'With `complete=true`: the completed definition. Nothing is stored.' },
 )
 
+const DefinitionWarnings = optional(
+  list(Type.Object({ severity: Type.String({ enum: ['warning'] }), loc: place(), msg: text(), type: text() }), {
+    description: 'With `report=full`: the warnings about the definition.',
+  }),
+)
+
 export const ValidateToolRefusal = Type.Object(
-  { ...HTTPValidationError.properties, completed: optional(DefinitionCompletion) },
+  { ...HTTPValidationError.properties, warnings: DefinitionWarnings, completed: optional(DefinitionCompletion) },
   {
     $id: 'ValidateToolRefusal',
     description: 'With `complete=true`, the faults refer to the definition in `completed`.',
@@ -178,17 +184,7 @@ export const ValidateToolRefusal = Type.Object(
 export const ValidateToolResponse = Type.Object(
   {
     methods: list(MethodSpec),
-    warnings: optional(
-      list(
-        Type.Object({
-          severity: Type.String({ enum: ['warning'] }),
-          loc: place(),
-          msg: text(),
-          type: text(),
-        }),
-        { description: 'With `report=full`: the warnings about the accepted definition.' },
-      ),
-    ),
+    warnings: DefinitionWarnings,
     functions: optional(list(ToolFunction, { description: 'With `view=functions`: the functions for a model.' })),
     completed: optional(DefinitionCompletion),
     impact: optional(

@@ -208,8 +208,7 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
   }
   const isNothing = findings.length === 0 && !report.functions
   const faults = findings.filter(({ severity }) => severity === 'error').length
-  const warnings = faults > 0 ? '' : `, ${counted(findings.length, 'warning')}` // warnings are not looked for before
-  const counts = `${faults === SHOWN ? 'At least ' : ''}${counted(faults, 'fault')}${warnings}.`
+  const counts = `${faults === SHOWN ? 'At least ' : ''}${counted(faults, 'fault')}, ${counted(findings.length - faults, 'warning')}.`
   const hint = isChecked && !problem ? 'Paste a definition, or drop a file on the editor.' : ''
   return (
     <div class="columns">
@@ -231,7 +230,7 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
         </div>
       </div>
       <div>
-        {findings.length > 0 && <h2>{faults > 0 ? 'Faults' : 'Warnings'}</h2>}
+        {findings.length > 0 && <h2>Faults and warnings</h2>}
         {findings.length > 1 && <Note text="F8 goes to the next one, Shift+F8 to the previous." />}
         <ol class="findings">
           {findings.slice(0, SHOWN).map(({ severity, message, from, line }) => (

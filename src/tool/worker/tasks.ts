@@ -129,9 +129,14 @@ function validationOf(
   const checked = completion?.check ?? checkDefinition(definition, options)
   const completed = completion && { definition, edits: completion.edits }
   const faults = [...sourceOf(body).repeated.map(repeatedKey), ...(checked.ok ? [] : checked.faults)]
-  if (!checked.ok || faults.length > 0)
-    throw new InvalidRequest(faults, completed && { completed: JSON.stringify(completed) })
   const full = query.report === 'full'
+  if (!checked.ok || faults.length > 0) {
+    const more = { ...(full && { warnings: checked.warnings }), ...(completed && { completed }) }
+    throw new InvalidRequest(
+      faults,
+      Object.fromEntries(Object.entries(more).map(([name, value]) => [name, JSON.stringify(value)])),
+    )
+  }
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
   const { methods } = checked
   const answer = JSON.stringify({
