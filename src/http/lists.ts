@@ -197,7 +197,7 @@ export function registerHistory<T extends ResourceTypes>(
       const texts = rows.map((row, index) => JSON.stringify(historyEntry(row, changes[index])))
       const last = rows.at(-1)
       const isOnPage = keptFrom > 1 && (last === undefined || last.version <= keptFrom || !hasMore)
-      const notes = isOnPage ? [`contents are kept from version ${keptFrom} on`] : []
+      const notes = isOnPage ? [`the contents of versions before ${keptFrom} are no longer stored`] : []
       const next = hasMore ? last && { before: String(last.version) } : undefined
       return answerPage(request, reply, 'changes', { texts, next, notes })
     },

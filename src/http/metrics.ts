@@ -9,7 +9,7 @@ import { requestIdOf } from './request.js'
 /** Upper bounds of the duration buckets, in seconds. Requests for changes wait up to 20 s. */
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]
 
-/** The statuses with a series for every operation from the start. Other refusals are counted by reason in `agents_http_refusals_total`. */
+/** The statuses whose time series exist for every operation from the start. Others get a series when they first occur. */
 const STATUSES_FROM_THE_START = [200, 500, 503]
 
 type ReadinessSource = { readiness(): Promise<Readiness> }
@@ -58,7 +58,7 @@ export class Metrics {
       if (request.refusal !== undefined) this.refused.inc({ reason: request.refusal })
       done()
     })
-    this.#gauge('agents_http_requests_in_work', 'Operations that have begun and not ended.', () => inWork.total)
+    this.#gauge('agents_http_requests_in_work', 'Operations in progress.', () => inWork.total)
     this.#gauge('agents_database_pool_used', 'Connections in use.', () => pool.totalCount - pool.idleCount)
     this.#gauge('agents_database_pool_waiting', 'Requests that wait for a connection.', () => pool.waitingCount)
     const isReady = async () => Number((await service.readiness()).status === 'ready')

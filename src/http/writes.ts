@@ -240,7 +240,7 @@ function responsesOf(kind: ResourceKind, act: Act, record?: TSchema) {
     return responses({ 201: { description, body, headers: ['location', ...headers] } }, [...refusals, 410])
   }
   const now = { description: `The ${title} as it is now.`, body, headers }
-  const stored = { description: 'Stored, with `return=minimal`.', headers }
+  const stored = { description: 'Stored. No body, because of `return=minimal`.', headers }
   const proposed = {
     description: 'The proposal, with `propose=true`.',
     body: { $ref: 'ProposalSummary' },

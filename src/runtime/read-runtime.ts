@@ -38,7 +38,9 @@ const AGENT_FIELDS = Type.Omit(
 const AGENT_MEMBERS = [...Object.keys(AGENT_FIELDS), 'version', 'model', 'document_set_ids']
 const TOOL_FIELDS = words('id name in_code_tool_id mcp_server_id passthrough_auth oauth_config_id')
 
-const headers = list(Header, { description: 'The headers that each call of the tool must send, in clear text.' })
+const headers = list(Header, {
+  description: 'The headers, with values in clear text, that each call of the tool must send.',
+})
 export const RuntimeAgent = Type.Object(
   {
     ...AGENT_FIELDS,

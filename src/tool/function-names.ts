@@ -62,7 +62,7 @@ export async function attachedNames(
 
 /**
  * Returns warnings about functions of this tool that have the same name as a function of another tool of the same agent. Considers only agents that the
- * viewer can see. `beside` are the other tools, if they were already read. An error only omits the warnings.
+ * viewer can see. `beside` are the other tools, if they were already read. If reading fails, returns no warnings.
  */
 export async function namesBeside(
   db: Kysely<Tables>,

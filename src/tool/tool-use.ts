@@ -37,7 +37,7 @@ export async function readToolUse(
   return { tool: state, ...(await useOf(database, state, caller)) }
 }
 
-/** Returns the agents that have the tool, the stored definition and the header names. Agents that the caller cannot see are only counted. */
+/** Returns the stored definition, the header names, and the agents that have the tool. Agents that the caller cannot see are only counted. */
 export async function useOf(database: Database, state: ToolState, caller: Caller) {
   const { seen, others } = await readUse(database.db, state.id, caller)
   const use: ToolUse = { ids: seen.map(({ id }) => id), others }

@@ -9,7 +9,7 @@ import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.
 
 /* Checks of an update in addition to the caller's rights: approval, and the preconditions of `If-Match` and `If-None-Match`. */
 
-/** Throws `Refused` if the caller can change this record only by a proposal. */
+/** Throws `Refused` if the change requires approval and the caller is not an administrator. */
 export function requireDirect(
   act: Act,
   { kind, requireApproval, caller }: UpdateRequest,

@@ -2,7 +2,7 @@ import { Kind, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
 import { canonicalUuid, innerSchema, isJsonObject, parseDateTime, textProblem } from './vocabulary.js'
 
-/* Faults of requests, with the types and messages of pydantic v2, which the published service uses (DECISIONS section 2). */
+/* Faults of requests, with the types and messages of pydantic v2, as in Onyx (DECISIONS section 2). */
 
 export const ValidationError = Type.Object(
   { loc: Type.Array(Type.Union([Type.String(), Type.Integer()])), msg: Type.String(), type: Type.String() },

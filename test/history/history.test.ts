@@ -131,7 +131,7 @@ t.test('people who were erased stay erased; a pruned past says from where on it 
   const pruned = await get(`/persona/${id}/history`)
   const kept = pruned.json().map(({ changes }: { changes: unknown }) => changes !== null)
   t.same(kept, [true, true, true, false, false, false])
-  t.same(warningsOf(pruned), ['contents are kept from version 3 on'])
+  t.same(warningsOf(pruned), ['the contents of versions before 3 are no longer stored'])
   t.equal((await get(`/persona/${id}?version=3`)).statusCode, 200)
   t.equal((await get(`/persona/${id}?version=2`)).statusCode, 410)
   t.same(warningsOf(await get(`/persona/${id}/history?limit=2`)), [])

@@ -77,7 +77,7 @@ export class OperationRules {
     const shared = holder && methods.size > 0 ? this.inputs.readList(holder) : NO_PARAMETERS
     if (template && holder) this.warnUnused(shared, template, holder)
     for (const [method, layer] of methods) {
-      // Also counts invalid operations, so that a shared path item cannot exceed the limit.
+      // Counts invalid operations too, because many paths can refer to one invalid path item.
       if (++this.operationCount > DEFINITION_LIMITS.operations) return
       const operation = layer[method]
       if (!isObject(operation) || operation.$ref !== undefined) this.findings.fault('dict_type', layer, [method])
