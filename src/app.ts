@@ -114,7 +114,7 @@ export function registerOperations(
   registerDeleteTool(app, { ...options, release: releaseTool })
   registerValidateTool(app, toolOptions)
   registerReadRuntime(app, toolOptions)
-  registerReadProposals(app, toolOptions)
+  registerReadProposals(app, toolOptions, approval === 'anyone')
   registerDecideProposals(app, toolOptions, approval === 'anyone')
   registerReadChanges(app, database, service, gate)
   registerToday(app, toolOptions)

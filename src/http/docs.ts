@@ -11,7 +11,7 @@ export const pageFile = (name: string) => readFileSync(new URL(`../../page/${nam
 const LIBRARY = join(dirname(createRequire(import.meta.url).resolve('@fastify/swagger-ui/package.json')), 'static')
 const library = (name: string) => readFileSync(join(LIBRARY, name))
 
-/** Allows only the page's own files, also over plain HTTP. Its style sheet contains icons as `data:` addresses. */
+/** Allows only files of this origin. Does not upgrade requests, so that the page also works over plain HTTP. Its style sheet contains icons as `data:` addresses. */
 const DOCS_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -81,7 +81,7 @@ function readMessage(bytes: Buffer): Static<typeof Message> {
   return verdict.value as Static<typeof Message> // the schema was checked
 }
 
-/** Returns the request for the package. `accept` is overwritten, because every client can read the answer. */
+/** Returns the request to pass to the MCP package. `accept` is replaced, because the package refuses clients that do not list both types. */
 function protocolRequest({ headers }: FastifyRequest): Request {
   const read = Object.entries(headers).filter(([name]) => name.startsWith('mcp-'))
   const taken = { accept: 'application/json, text/event-stream', 'content-type': 'application/json' }

@@ -27,7 +27,7 @@ import { type ProposalRow, readFields, readProposal, readProposals } from './sta
 const READ = { exposeHeadRoute: true, config: { policy: { permission: 'basic' } } } as const
 
 /** `GET /proposals` and `GET /proposals/{proposal_id}`. */
-export function registerReadProposals(app: FastifyInstance, options: ToolOptions): void {
+export function registerReadProposals(app: FastifyInstance, options: ToolOptions, allowsOwn: boolean): void {
   const typed = app.withTypeProvider<SchemaTypes>()
   const list = {
     operationId: 'list_proposals',
@@ -69,7 +69,7 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
     response: readResponses(reference(ProposalRecord), 'The proposal.', ['warning'], [404]),
   }
   typed.get('/proposals/:proposal_id', { ...READ, schema: read }, async (request, reply) => {
-    const { row, text, warnings } = await showProposal(options, request, request.params.proposal_id)
+    const { row, text, warnings } = await showProposal(options, request, request.params.proposal_id, allowsOwn)
     addWarnings(reply, warnings)
     return answerTagged(reply, representationTag(proposalTag(row), text), text, request.headers['if-none-match'])
   })
@@ -90,6 +90,7 @@ async function showProposal(
   options: ToolOptions,
   request: FastifyRequest,
   id: number | undefined,
+  allowsOwn: boolean,
 ): Promise<{ row: ProposalRow; text: string; warnings: string[] }> {
   const { database } = options
   const { caller } = request
@@ -113,7 +114,9 @@ async function showProposal(
   const warnings =
     isDecided || row.conflicts?.length !== 0 ? [] : await warningsNow(options, request, row, state, fields)
   const impact = texts && !isDecided ? await impactOf(options, request, state as ToolState, texts.to) : 'null' // only tools have definitions
-  return { row, warnings, text: `${summaryOf(row).slice(0, -1)},"changes":[${changes.join()}],"impact":${impact}}` }
+  const mayApprove = !isDecided && (allowsOwn || row.author.id !== caller.userId)
+  const members = `"may_approve":${mayApprove},"changes":[${changes.join()}],"impact":${impact}`
+  return { row, warnings, text: `${summaryOf(row).slice(0, -1)},${members}}` }
 }
 
 /** Returns the warnings that an approval by the caller would return now. Returns none if the approval would be refused. */

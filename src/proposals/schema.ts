@@ -25,7 +25,8 @@ const SUMMARY = {
   fields: list(text(), { description: 'The fields that the proposal would change.' }),
   conflicts: nullable(
     list(text(), {
-      description: 'Fields that changed since the base version. If there are any, the proposal cannot be approved.',
+      description:
+        'Proposed fields that have changed since the base version. If there are any, the proposal cannot be approved.',
     }),
   ),
   created_at: dateTime(),
@@ -39,6 +40,7 @@ export const ProposalSummary = Type.Object(SUMMARY, { $id: 'ProposalSummary' })
 export const ProposalRecord = Type.Object(
   {
     ...SUMMARY,
+    may_approve: Type.Boolean({ description: 'True if it is open, and the caller may approve it.' }),
     changes: list(
       Type.Object({
         field: text(),

@@ -87,7 +87,7 @@ function answerOf<T extends ResourceTypes>(row: ProposalRow, decision: T['Decisi
 const ACTS = {
   approve:
     'Stores the update of a proposal with the rights of the caller. Requires the `ETag` of the proposal as `If-Match`, and a caller other than ' +
-    'its author, unless `APPROVAL=anyone`. If a field has changed since the base version, 409 names it, and nothing is overwritten.',
+    'its author, unless `APPROVAL=anyone`. If a proposed field has changed since the base version, 409 names it, and nothing is stored.',
   reject: 'Rejects a proposal with a reason. Requires the right to update the record.',
   withdraw: 'Withdraws a proposal of the caller.',
 }

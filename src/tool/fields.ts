@@ -11,7 +11,7 @@ import {
 type ToolColumns = Omit<ContentColumns<ToolTable>, 'definition_hash'>
 export type ToolColumn = keyof ToolColumns
 
-/** The fields of a tool in the order of audit rows. The definition and the headers are in other tables. */
+/** The fields of a tool, in the order in which an audit row lists them. The definition and the headers are in other tables. */
 export const FIELDS = {
   name: column('text', '', {}),
   display_name: nullableColumn('text', {}),

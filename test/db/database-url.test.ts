@@ -58,7 +58,7 @@ t.test('encryption: the modes of libpq that keep their word', async t => {
 t.test('channel_binding, as services hand it out, is taken where the connection is encrypted', async t => {
   t.equal(read('postgresql://u:p@a/db?sslmode=require&channel_binding=require').enableChannelBinding, true)
   t.equal(read('postgresql://a/db?channel_binding=disable').enableChannelBinding, false)
-  t.match(faults('postgresql://a/db?channel_binding=require'), [/channel_binding=require need an sslmode/])
+  t.match(faults('postgresql://a/db?channel_binding=require'), [/channel_binding=require need TLS/])
   t.match(faults('postgresql://a/db?channel_binding=x'), [/^channel_binding must be disable, prefer or require/])
 })
 

@@ -66,7 +66,7 @@ t.test('202: who sees an agent proposes, its owner approves, and the history nam
   const read = await get(`/proposals/${proposal}`, bob)
   t.match(read.headers.etag, new RegExp(`^"proposal-${proposal}-1\\.[0-9a-f]{12}"$`))
   const changes = [{ field: 'description', from: 'An agent', to: 'better' }]
-  t.same(read.json(), { ...answer.json(), changes, impact: null })
+  t.same(read.json(), { ...answer.json(), may_approve: false, changes, impact: null })
   t.equal((await rowOf(id)).description, 'An agent', 'nothing is stored yet')
   const approved = await approve(proposal)
   t.match(approved, { statusCode: 204, headers: { etag: `"persona-${id}-2"` } })

@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks'
 import { subjectOf, tagsOf } from './list.js'
 import { Button, Differences, Field, Lines, Note, Problem, useAction, useLoad, useUnsaved, View } from './parts.js'
 import { authorOf, readHistory, VIEWS } from './past.js'
-import { ask, editsOf, KINDS, leaveTo, outcome, type Proposal, Refusal, type Rights, unless } from './service.js'
+import { ask, editsOf, KINDS, leaveTo, outcome, type Proposal, type Rights, unless } from './service.js'
 import { dated, differencesOf, titled, visible } from './texts.js'
 import { Agents } from './tool.js'
 
@@ -22,7 +22,6 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
     const { warnings } = await ask('POST', `proposals/${id}/${verb.toLowerCase().split(' ')[0]}`, options)
     return () => leaveTo(location.hash, warnings.join(' '))
   })
-  const isRefused = decision.problem instanceof Refusal && decision.problem.body.error_code === 'OWN_PROPOSAL'
   const again = () => {
     decision.forget()
     loaded.again()
@@ -32,7 +31,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
     return <Button disabled={decision.isBusy || !is} {...shared} />
   }
   if (!data) return <View title={`Proposal ${id}`} loaded={loaded} />
-  const { kind, record, author, state, message, changes, conflicts, impact, closed_at, closed_by } = data
+  const { kind, record, author, state, message, changes, conflicts, impact, may_approve, closed_at, closed_by } = data
   const [isOpen, view] = [state === 'open', VIEWS[kind]]
   const where = state === 'approved' ? `: see the changes of the ${KINDS[view].noun.toLowerCase()}` : ''
   const kept = changes.filter(({ to }) => isOpen || to !== null)
@@ -66,8 +65,8 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       <Lines class="warnings" lines={loaded.data?.warnings ?? []} />
       <Problem problem={decision.problem} again={again} />
       {isOpen && isMine && rights.proposes && button('Withdraw')}
-      {isOpen && isMine && rights.writes && !isRefused && button('Approve my own', { headers: { 'if-match': etag } })}
-      {isOpen && !isMine && rights.writes && (
+      {isMine && may_approve && rights.writes && button('Approve my own', { headers: { 'if-match': etag } })}
+      {!isMine && may_approve && rights.writes && (
         <div class="bar savebar">
           <Field label="Reason, to reject it" value={reason} onChange={setReason} />
           {button('Reject', { body: { reason } }, reason.trim() !== '')}

@@ -195,6 +195,7 @@ export interface Proposal {
   base_version: number
   fields: string[]
   conflicts: string[] | null
+  may_approve: boolean
   created_at: string
   closed_at: string | null
   closed_by: { email: string } | null

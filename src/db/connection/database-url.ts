@@ -58,7 +58,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
     faults.push('it names no host: write one, or ?host=/folder for a Unix socket')
   if (url.hostname.includes(',')) faults.push(`host ${PARAMETERS.host?.[1]}`)
   if ((sslmode ?? 'disable') === 'disable' && (searchParams.has('sslrootcert') || binding === 'require'))
-    faults.push('sslrootcert and channel_binding=require need an sslmode: write verify-full')
+    faults.push('sslrootcert and channel_binding=require need TLS: set sslmode=verify-full')
   if (sslmode === 'verify-ca' && !searchParams.has('sslrootcert')) faults.push('sslmode=verify-ca needs sslrootcert')
   if (faults.length > 0) return { ok: false, faults }
   if (searchParams.get('sslrootcert') === 'system') searchParams.delete('sslrootcert') // `system` selects Node's own certificates, as in libpq

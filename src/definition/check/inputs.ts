@@ -22,7 +22,7 @@ export interface ParameterInput {
 
 export interface BodyInput {
   readonly value: Schema
-  /** The media type object that is used; empty if the document has no object. */
+  /** The chosen media type object; `{}` if its value is null. */
   readonly media: Schema
   readonly mediaType: string
   readonly encoding?: Record<string, FieldEncoding>
