@@ -8,31 +8,30 @@ import { parseArgs } from 'node:util'
 import { startServer } from './postgres.js'
 
 /*
- * Runs every test file, or those that are named, each in a process of its own on one PostgreSQL server. Prints a line for
- * each file, its failed assertions, and at the end what was skipped and why; with `--tap` everything. The exit code is 1
- * when a file fails.
+ * Runs every test file, or the named ones, each in its own process on one PostgreSQL server. Prints one line for each file, then failed assertions
+ * and skipped tests. With `--tap`, prints everything. The exit code is 1 if a file fails.
  *
  *     npm test -- [--jobs N] [--tap] [--golden] [FILE...]
  *
- * `--golden` runs the files that compare with golden files, and rewrites these.
+ * `--golden` runs the files that compare with golden files, and rewrites the golden files.
  *
- * Three files at once keep two cores busy: some wait for servers that stop and start.
+ * The default is three files at once, which keep two cores busy: some files wait for servers to start and stop.
  */
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
-/** Those that take longest: they begin first. */
+/** The files that take longest. They start first. */
 const FIRST = [
   ...['faults/embedded', 'start', 'proxy/shutdown', 'supervised', 'oldest-postgresql'],
   ...['admin/prune', 'admin/large-apply', 'matrix'],
 ].map(name => join('build', 'test', `${name}.test.js`))
 
-/** How much room in memory the tests need to keep their data there, where a database is copied in a tenth of the time. */
+/** The free memory that is needed to keep the data of the tests in memory, where copying a database is ten times faster. */
 const MEMORY_BYTES_MIN = 8e9
 
-/** A file that lasts longer hangs: the longest one takes nine minutes where eight loops have the processors. */
+/** A file that takes longer has hung. On a machine with eight busy loops, the slowest file takes nine minutes. */
 const FILE_LIMIT_S = 1_800
 
-/** At most this many lines of a failed assertion are shown, and this many characters of a line. */
+/** The maximum numbers of lines of a failed assertion and of characters of a line in the output. */
 const FAILURE_LINES = 40
 const LINE_CHARS = 300
 
@@ -43,7 +42,7 @@ const { values, positionals: named } = parseArgs({
 const counts = { total: 0, pass: 0, fail: 0 }
 const skipped: string[] = []
 let failedFiles = 0
-/** The process groups of the files that run. */
+/** The process groups of running files. */
 const running = new Set<number>()
 process.once('exit', () => running.forEach(end))
 for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => process.exit(1))
@@ -65,9 +64,9 @@ async function run(file: string): Promise<void> {
   const began = performance.now()
   const child = spawn(process.execPath, [file], {
     cwd: ROOT,
-    env: { ...env, TAP_TIMEOUT: String(FILE_LIMIT_S) }, // tap names the test that hangs
+    env: { ...env, TAP_TIMEOUT: String(FILE_LIMIT_S) }, // tap reports the test that hangs
     stdio: ['ignore', 'pipe', 'pipe'],
-    detached: true, // a process group of its own, which ends with it
+    detached: true, // in its own process group, so that `end` can kill all of it
   })
   const { pid } = child
   if (pid === undefined) throw new Error(`no process for ${file}`)
@@ -88,28 +87,28 @@ async function run(file: string): Promise<void> {
   console.log(`${isFine ? 'ok' : 'not ok'} - ${file} # ${((performance.now() - began) / 1_000).toFixed(1)} s`)
 }
 
-/** Ends a test file with everything that it started. */
+/** Kills a test file and every process that it started. */
 function end(pid: number): void {
   running.delete(pid)
   try {
     process.kill(-pid, 'SIGKILL')
   } catch {
-    // Nothing of it is left.
+    // The process group has already ended.
   }
 }
 
-/** `http/rates` of `build/test/http/rates.test.js`. */
+/** Returns for example `http/rates` for `build/test/http/rates.test.js`. */
 function nameOf(file: string): string {
   return relative(join('build', 'test'), file).replace(/\.test\.js$/, '')
 }
 
-/** The failed assertions with their diagnostics (the YAML block that follows each). */
+/** Returns the failed assertions with their diagnostics, the YAML block after each. */
 function failuresOf(output: string): string {
   const lines: string[] = []
   let left = 0
   for (const line of output.split('\n')) {
     if (/^\s*not ok .* # time=/.test(line))
-      left = 1 // a test that holds the failed assertions
+      left = 1 // shows only one line of a test that contains failed assertions
     else if (/^\s*not ok /.test(line)) left = FAILURE_LINES
     else if (/^\s*(?:ok |# |\d+\.\.\d+)/.test(line)) left = 0
     if (left-- > 0) lines.push(line.slice(0, LINE_CHARS))
@@ -128,7 +127,7 @@ function usesGolden(file: string): boolean {
   return readFileSync(join(ROOT, file), 'utf8').includes("/golden.js'")
 }
 
-/** Where there is room, the server and the folders of the tests lie in memory. */
+/** Moves the server and the temporary folders of the tests into memory if enough is free. */
 function keepInMemory(): void {
   if (process.env.TMPDIR || freeBytes('/dev/shm') < MEMORY_BYTES_MIN) return
   const folder = mkdtempSync('/dev/shm/agents-tests-')
@@ -142,6 +141,6 @@ function freeBytes(path: string): number {
     const { bavail, bsize } = statfsSync(path)
     return Math.min(bavail * bsize, freemem())
   } catch {
-    return 0 // only Linux has it
+    return 0 // other systems have no /dev/shm
   }
 }

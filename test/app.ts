@@ -5,14 +5,14 @@ import { type World, worldDatabase } from './world.js'
 
 export type { Call } from './test-service.js'
 
-/** The application as production builds it, over the recorded cases' organisation. */
+/** The application as production builds it, with the organisation of the recorded cases. */
 export interface WorldApp extends World, Pick<TestService, 'app' | 'call'> {
-  /** Tokens of these two. */
+  /** The tokens of these two users. */
   admin: string
   alice: string
 }
 
-/** Builds it with the settings of `env` over a fresh copy of the organisation; both end with the test. */
+/** Builds the application with these settings on a new copy of the organisation. Both are closed after the test. */
 export async function worldApp(
   t: WithTeardown,
   env: Record<string, string> = {},
@@ -23,7 +23,7 @@ export async function worldApp(
   return { ...world, admin, alice, ...(await appOver(t, world.database, env, logger)) }
 }
 
-/** The same over a database that is open; the application ends with the test. */
+/** Builds the application on an open database. The application is closed after the test. */
 export async function appOver(
   t: WithTeardown,
   database: Database,
@@ -33,7 +33,7 @@ export async function appOver(
   return await startedService(t, database, { settings: { ...UNLIMITED, ...env }, logger })
 }
 
-/** A whole agent update as a client sends it: the twelve required fields. */
+/** The twelve required fields of an agent update. */
 export const REQUIRED_FIELDS = {
   name: 'Agent',
   description: 'An agent',
@@ -49,7 +49,7 @@ export const REQUIRED_FIELDS = {
   datetime_aware: true,
 }
 
-/** Every page of a list, by the links. */
+/** Returns all pages of a list. Follows the `Link` headers. */
 export async function pagesOf<Entry>({ call }: Pick<WorldApp, 'call'>, path: string, headers: Record<string, string>) {
   const pages: Entry[][] = []
   for (let next: string | undefined = path; next !== undefined; ) {
@@ -61,7 +61,7 @@ export async function pagesOf<Entry>({ call }: Pick<WorldApp, 'call'>, path: str
   return pages
 }
 
-/** The address, without its origin, that a `Link` with this relation names in the answer from another. */
+/** Returns the path and query of the link with this relation. Relative links start from `from`. */
 export function linked(from: string, link: unknown, relation: string): string {
   const [, reference, rel] = /^<([^>]+)>; rel="(.+)"$/.exec(String(link)) ?? []
   if (reference === undefined || rel !== relation) throw new Error(`no ${relation} in ${link}`)

@@ -6,18 +6,18 @@ import t from 'tap'
 const SOURCES = fileURLToPath(new URL('../../src', import.meta.url))
 
 interface SourceFile {
-  /** From `src`, such as `persona/store.ts`. */
+  /** The path below `src`, such as `persona/store.ts`. */
   path: string
-  /** Without comments. */
+  /** The source without comments. */
   code: string
-  /** Other files of `src`, by path. */
+  /** The paths of the imported files of `src`. */
   files: string[]
   packages: string[]
 }
 
 const files: SourceFile[] = readdirSync(SOURCES, { recursive: true })
   .map(String)
-  .filter(path => path.endsWith('.ts') && !path.startsWith('console/page/')) // the page has a build of its own
+  .filter(path => path.endsWith('.ts') && !path.startsWith('console/page/')) // the page has its own build
   .map(readSource)
 
 function readSource(path: string): SourceFile {
@@ -36,7 +36,7 @@ function readSource(path: string): SourceFile {
   }
 }
 
-/** The layers from the bottom: each imports itself and those before it, except where `APART` says otherwise. */
+/** The layers from the bottom. Each can import itself and the layers before it, except as limited by `APART`. */
 const LAYERS = [
   ...'errors.ts version.ts definition db secrets validation config.ts'.split(' '),
   ...'auth updates http tool persona runtime proposals changes today mcp admin console lifecycle.ts app.ts cli.ts server.ts'.split(
@@ -44,7 +44,7 @@ const LAYERS = [
   ),
 ]
 
-/** Layers that know fewer, or that fewer know. */
+/** Layers that can import fewer layers (`knows`), or that fewer layers can import (`isKnownBy`). */
 const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
   db: { knows: [] },
   validation: { knows: ['errors.ts', 'db'] },
@@ -112,7 +112,7 @@ t.test('operations, schemas and the web layer hold no SQL; rules decide without 
   const without =
     /^(http\/.*|definition\/.*|(?:persona|tool)\/(?:(?:write|validate|read)-[\w-]+|schema|rules)\.ts|tool\/headers\.ts|app\.ts|cli\.ts|server\.ts)$/
   for (const { path, packages, code } of files.filter(({ path }) => without.test(path))) {
-    // The log names the class of a database error, which is pg's own.
+    // The log imports pg for the class of its errors.
     const known = packages.filter(name => isDatabase(name) && `${path} ${name}` !== 'http/logging.ts pg')
     t.strictSame(known, [], path)
     t.notMatch(code, /\bsql`|\b(?:select|insert into|update|delete from) \w+ (?:from|set|where|values)\b/, path)
@@ -121,13 +121,13 @@ t.test('operations, schemas and the web layer hold no SQL; rules decide without 
 
 t.test('the definition check knows neither database nor network nor files', async t => {
   const others = files.filter(({ path }) => path.startsWith('definition/')).flatMap(({ packages }) => packages)
-  const taken = ['node:crypto', 'node:net', 'node:util'] // of node:net what an address is
+  const taken = ['node:crypto', 'node:net', 'node:util'] // `node:net` only parses addresses
   for (const name of others) t.ok(taken.includes(name), name)
 })
 
 t.test('only the error handler knows error statuses', async t => {
   const status = /\.(?:code|status|writeHead)\(\s*[45]\d\d|status(?:Code)?\s*[:=]\s*[45]\d\d|return [45]\d\d\b/
   const knowing = files.filter(({ code }) => status.test(code)).map(({ path }) => path)
-  // Beside the handler: the answer of a probe.
+  // The metrics server also answers the readiness probe with 503.
   t.strictSame(knowing.sort(), ['http/error-handler.ts', 'http/metrics.ts'])
 })

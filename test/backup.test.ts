@@ -1,6 +1,6 @@
 /**
- * What is backed up and restored answers as before, with the same key ring: a copy of the embedded data folder, and a dump
- * by `pg_dump` where PostgreSQL's programs are installed (`PG_BIN_DIR`, or Debian's).
+ * A restored backup answers like the original, with the same key ring. Covers a copy of the embedded data folder, and a dump by `pg_dump` if
+ * PostgreSQL's programs are installed (`PG_BIN_DIR` or Debian's).
  */
 import { execFileSync } from 'node:child_process'
 import { existsSync, readdirSync } from 'node:fs'
@@ -21,7 +21,7 @@ import { fillDatabase, TEST_SECRET_KEYS, worldDocument } from './world.js'
 
 type Tokens = Record<'admin' | 'person', string>
 
-/** Fills the database with the recorded cases' organisation and changes some of it over HTTP; answers two tokens. */
+/** Fills the database with the organisation of the recorded cases and changes some records over HTTP. Returns two tokens. */
 async function fill(url: string): Promise<Tokens> {
   await fillDatabase(url, worldDocument())
   return await serving(url, async (database, call) => {
@@ -35,7 +35,7 @@ async function fill(url: string): Promise<Tokens> {
   })
 }
 
-/** Runs the service on a database for as long as the work lasts. */
+/** Runs the service on a database until `work` ends. */
 async function serving<T>(url: string, work: (database: Database, call: TestService['call']) => Promise<T>) {
   const database = openUrl(url, readConfig({}))
   const ends = [() => database.close()]
@@ -45,7 +45,7 @@ async function serving<T>(url: string, work: (database: Database, call: TestServ
   return done
 }
 
-/** Everything that callers and operators see: all agents and tools, secrets in clear, and the state of the audit trail. */
+/** Returns everything that callers and operators see: all agents and tools, decrypted secrets, and the state of the audit trail. */
 async function answers(url: string, tokens: Tokens): Promise<Record<string, unknown>> {
   return await serving(url, async (database, call) => {
     const read: Record<string, unknown> = {}
@@ -71,7 +71,7 @@ async function secrets({ db }: Database): Promise<string[]> {
   )
 }
 
-/** A folder with all programs of one version: a dump is of a server that is not newer than `pg_dump`. */
+/** Returns a folder with all programs of one version, because `pg_dump` cannot dump a newer server. */
 function dumpPrograms(): string | undefined {
   const debian = '/usr/lib/postgresql'
   const installed = existsSync(debian) ? readdirSync(debian).map(version => join(debian, version, 'bin')) : []
@@ -97,7 +97,7 @@ t.test('a copy of the data folder of a stopped server, and a restored dump, answ
   })
   t.match(before['admin /persona/1'], { status: 200, body: { description: 'second' } })
   t.match(before['admin /tool/12'], { status: 200, body: { custom_headers: [{ value: /^\*{4}#[0-9a-f]{12}$/ }] } })
-  t.ok((before.secrets as string[]).includes('a secret that was set over HTTP')) // answers() put them there
+  t.ok((before.secrets as string[]).includes('a secret that was set over HTTP')) // `answers` adds them
   t.match(before.audit, { rows: Number, findings: [] })
 
   const dump = join(newFolder(t), 'agents.dump')
@@ -118,7 +118,7 @@ t.test('a copy of the data folder of a stopped server, and a restored dump, answ
   run('pg_restore', ['--exit-on-error', '--single-transaction', '--no-owner', `--dbname=${url}`, dump])
   t.strictSame(await answers(url, tokens), before)
 
-  // The feed of changes goes on there, and cursors of before do not count.
+  // The restored database continues the feed of changes, but refuses earlier cursors.
   await serving(url, async ({ db }, call) => {
     const read = async (query = '') => await call('GET', `/changes${query}`, { token: tokens.person })
     t.match((await read(`?after=${cursor}`)).json(), { error_code: 'CURSOR_GONE' })

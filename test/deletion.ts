@@ -5,12 +5,12 @@ import { inTransaction } from '../src/db/transaction.js'
 
 type Db = Pick<Database, 'db'>
 
-/** Marks an agent deleted, as `apply --prune` does. */
+/** Marks an agent as deleted, like `apply --prune`. */
 export async function deleteAgent(database: Db, id: number): Promise<void> {
   await inTransaction(database, { rollback: false }, trx => removeRow(trx, 'agents', id, operatorActor('test')))
 }
 
-/** Removes a tool as `apply --prune` does, also where agents have it. */
+/** Removes a tool like `apply --prune`, even if agents have it. */
 export async function deleteTool(database: Db, id: number): Promise<void> {
   await inTransaction(database, { rollback: false }, async trx => {
     await trx.deleteFrom('persona_tool').where('tool_id', '=', id).execute()

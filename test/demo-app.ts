@@ -7,16 +7,16 @@ import { testDatabase } from './postgres.js'
 import { buildService, type TestService, UNLIMITED, type WithTeardown } from './test-service.js'
 import { fillDatabase } from './world.js'
 
-/** The service over the demo organisation, as a first start makes it. */
+/** The service with the demo organisation, as after the first start. */
 export interface DemoApp extends Pick<TestService, 'app' | 'call'> {
   database: Database
-  /** Of the administrator; of somebody who may edit nothing; the administrator's that demands If-Match, and is bound to agent 2; none. */
+  /** `reader` may edit nothing. `careful` requires If-Match, and `bound` is bound to agent 2; both belong to the administrator. `nobody` has none. */
   tokens: { admin: string; reader: string; careful: string; bound: string; runtime: string; nobody: undefined }
 }
 
-/** Builds it with `settings` over the defaults on a database of its own; both end with the test. */
+/** Builds the service with these settings on a new database. Both are closed after the test. */
 export async function demoApp(t: WithTeardown, settings: Record<string, string> = {}): Promise<DemoApp> {
-  const prepare = (url: string) => fillDatabase(url, demoOrganisation() as object) // our own document
+  const prepare = (url: string) => fillDatabase(url, demoOrganisation() as object) // this package's own document
   const { url } = await testDatabase(t, { name: 'demo', prepare })
   const { app, call, database, service } = await serviceOn(t, url, settings)
   await service.start()
@@ -28,7 +28,7 @@ export async function demoApp(t: WithTeardown, settings: Record<string, string> 
   return { app, call, database, tokens: { admin, reader, careful, bound, runtime, nobody: undefined } }
 }
 
-/** The application over the database of `url`, not started: it serves nothing until `service.start`. */
+/** Builds the application on the database at `url`. It answers 503 until `service.start` is called. */
 export async function serviceOn(t: WithTeardown, url: string, settings: Record<string, string> = {}) {
   const database = openUrl(url, readConfig(settings))
   t.teardown(() => database.close())

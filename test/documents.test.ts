@@ -10,7 +10,7 @@ import { describeSettings } from '../src/config.js'
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const NOT_OURS = /(?:^|\/)(?:node_modules|build|generated|fixtures|golden|\.[^/]+)(?:\/|$)/
 
-/** The text files of the project below `folder`, from the root. */
+/** Returns the paths of the matching files below `folder`, from the root of the repository. */
 function filesBelow(folder: string, kind: RegExp): string[] {
   return readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' })
     .map(name => join(folder, name))
@@ -20,14 +20,14 @@ function filesBelow(folder: string, kind: RegExp): string[] {
 interface Document {
   path: string
   text: string
-  /** What is set as code: spans, and lines of fenced blocks. */
+  /** Inline code and lines of code blocks. */
   code: string[]
 }
 
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
 
 const DOCUMENTS: Document[] = readdirSync(ROOT)
-  .filter(name => name.endsWith('.md') && name !== 'CHANGELOG.md') // it names what is gone
+  .filter(name => name.endsWith('.md') && name !== 'CHANGELOG.md') // it names removed files and settings
   .concat(['bench', 'docs', 'openapi', 'ops', 'src'].flatMap(folder => filesBelow(folder, /\.md$/)))
   .map(path => {
     const text = read(path)
@@ -36,7 +36,7 @@ const DOCUMENTS: Document[] = readdirSync(ROOT)
     return { path, text, code: [...blocks, ...spans] }
   })
 
-/** Files that are no prose and name settings, commands or metrics. */
+/** Configuration files that name settings, commands or metrics. */
 const CONFIGURATIONS: Document[] = [...filesBelow('ops', /\.(?!md)\w+$/), 'docker-compose.yml', '.env.example'].map(
   path => ({ path, text: read(path), code: read(path).split('\n') }),
 )
@@ -46,13 +46,13 @@ const SOURCES = ['src', 'migrations', 'test', 'bench'].flatMap(folder => filesBe
 const CODE_WORDS = wordsOf([...SOURCES, 'test/golden/schema.sql', 'openapi/openapi.json'].map(read))
 const CONFIGURED_WORDS = wordsOf(CONFIGURATIONS.map(({ text }) => text))
 
-/** Files that an example of a command makes or reads. */
+/** Files that example commands create or read. */
 const READERS_FILES = 'api.yaml completed.yaml crm.openapi.yaml orders.json organisation.yaml values.yaml'.split(' ')
 
-/** Names that an example makes up. */
+/** Invented names in examples. */
 const MADE_UP = ['AGENTS_CRM_KEY', 'DATABSE_URL', 'transfer_encoding']
 
-/** Each occurrence of `pattern` in code, as `document: what`, that `exists` denies. */
+/** Returns each match of `pattern` in code for which `exists` is false, as `document: match`. */
 function missing(
   documents: readonly Document[],
   pattern: RegExp,
@@ -85,7 +85,7 @@ t.test('every file that a document names exists, and every heading that a link n
     ['', 'src', 'test', 'ops', dirname(path)].some(folder => existsSync(join(ROOT, folder, name)))
   const isFile = (file: string, document: Document) =>
     isThere(file.replace(/^build\/(.*)\.js$/, '$1.ts'), document) ||
-    SOURCES.some(path => path.endsWith(`/${file}`)) || // the text around it says the folder
+    SOURCES.some(path => path.endsWith(`/${file}`)) || // the text names the folder
     READERS_FILES.includes(file)
   t.strictSame(missing([...DOCUMENTS, ...CONFIGURATIONS], FILE, isFile), [], 'files')
   t.strictSame(missing(DOCUMENTS, /^((?:[\w-]+\/)+)$/g, isThere), [], 'folders')

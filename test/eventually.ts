@@ -2,10 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, sql } from 'kysely'
 import type { Tables } from '../src/db/tables.js'
 
-/** Below the limit of a test file: however busy the machine is, only what hangs takes longer. */
+/** Less than the time limit of a test file. Even on a busy machine, only a hanging test takes longer. */
 const LIMIT_MS = 500_000
 
-/** Waits until `holds` answers true. Throws what does not hold at last. */
+/** Waits until `holds` returns true. Throws if it never does. */
 export async function eventually(holds: () => boolean | Promise<boolean>): Promise<void> {
   const deadline = performance.now() + LIMIT_MS
   while (!(await holds())) {
@@ -14,13 +14,13 @@ export async function eventually(holds: () => boolean | Promise<boolean>): Promi
   }
 }
 
-/** Waits until `count` sessions of the database wait for a lock. */
+/** Waits until at least `count` sessions of the database wait for a lock. */
 export async function untilWaiting(db: Kysely<Tables>, count = 1): Promise<void> {
   const waiting = sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
   await eventually(async () => (await waiting.execute(db)).rows.length >= count)
 }
 
-/** Waits until everything that is stored is in the feed of changes: transactions of all databases of the server hold it back. */
+/** Waits until all stored changes are in the feed. Transactions in any database of the server delay it. */
 export async function untilPublished(db: Kysely<Tables>): Promise<void> {
   const newest = sql<{ id: string }>`select pg_snapshot_xmax(pg_current_snapshot())::text as id`
   const id = (await newest.execute(db)).rows[0]?.id

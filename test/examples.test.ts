@@ -5,8 +5,8 @@ import { type DemoApp, demoApp, serviceOn } from './demo-app.js'
 import { matchesGolden } from './golden.js'
 
 /*
- * The files of `openapi/examples` say what is sent, by whom, where and after which others; the service's answer completes
- * them. A new one needs `about` and `request` only: `npm run golden` plays it last and adds the rest.
+ * Each file in `openapi/examples` describes a request, its caller, and the examples before it. The service's answer completes the file. A new file
+ * needs only `about` and `request`: `npm run golden` plays it last and adds the rest.
  */
 const FOLDER = 'openapi/examples'
 const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
@@ -14,11 +14,11 @@ const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
 interface Example {
   name: string
   about: string
-  /** The examples that must be sent before; absent in a new one: all that change something. */
+  /** The examples to play before this one. Absent in a new example, which is played after all that change something. */
   after?: string[]
-  /** One of `PLACES`; else the demo organisation. */
+  /** One of `PLACES`. Default: the demo organisation. */
   on?: string
-  /** One of `CALLERS`; else an administrator. */
+  /** One of `CALLERS`. Default: an administrator. */
   as?: string
   request: {
     method: 'GET' | 'PATCH' | 'PUT' | 'POST' | 'DELETE'
@@ -31,7 +31,7 @@ interface Example {
 const EXAMPLES = readdirSync(FOLDER)
   .filter(file => file.endsWith('.json'))
   .map(file => {
-    const example = JSON.parse(readFileSync(`${FOLDER}/${file}`, 'utf8')) as Omit<Example, 'name'> // our own
+    const example = JSON.parse(readFileSync(`${FOLDER}/${file}`, 'utf8')) as Omit<Example, 'name'> // our own file
     return { ...example, name: file.replace(/\.json$/, '') }
   })
 
@@ -43,7 +43,7 @@ const CALLERS: Record<string, Exclude<keyof DemoApp['tokens'], 'admin'>> = {
   'no token': 'nobody',
 }
 
-/** What is special where examples are played that need more than the demo organisation. */
+/** The services for examples that need more than the demo organisation. */
 const PLACES: Record<string, (t: Test) => Promise<Pick<DemoApp, 'app' | 'tokens'>>> = {
   'agent 3 and tool 2 come with the product': async t => {
     const demo = await demoApp(t)
@@ -85,7 +85,7 @@ t.test('the examples of the OpenAPI folder are what the service answers', async 
   }
 })
 
-/** Plays an example and compares it with its file. Answers whether it changed something. */
+/** Plays an example and compares it with its file. Returns true if it changed something. */
 async function play(t: Test, example: Example, { app, tokens }: Pick<DemoApp, 'app' | 'tokens'>): Promise<boolean> {
   const { name, about, after, on, as, request } = example
   const { method, path, headers, body } = request
@@ -118,7 +118,7 @@ async function play(t: Test, example: Example, { app, tokens }: Pick<DemoApp, 'a
   return method !== 'GET' && answer.statusCode < 300 && isChange && !dryRun && !replayed
 }
 
-/** The body as JSON, where `x (1000 times)` is that text: the files show no longer ones. */
+/** Returns the body as JSON. Expands `x (1000 times)`, which keeps the files short. */
 function written(body: unknown): string {
   return JSON.stringify(body).replaceAll(/"x \((\d+) times\)"/g, (_, times) => `"${'x'.repeat(Number(times))}"`)
 }
@@ -128,7 +128,7 @@ const SHOWN_HEADERS = [
   ...['www-authenticate', 'retry-after', 'x-request-id'],
 ]
 
-/** Masks and tags of a read depend on the deployment's own key and times on the day: the files show the same of each. */
+/** Replaces values that differ between runs: masks, tags, keys and times. */
 function steady(text: string): string {
   return text
     .replaceAll(/\*{4}#[0-9a-f]{12}/g, '****#0123456789ab')
@@ -140,7 +140,7 @@ function steady(text: string): string {
     )
     .replaceAll(/("expires_at": )"[^"]+"/g, '$1"2026-01-01T00:00:00Z"')
     .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z/g, '2026-01-01T00:00:00.000000Z')
-    .replaceAll(/("request_id": "[\w-]+)\.[\w-]{16}"/g, '$1.0123456789abcdef"') // an id of the client's, made unique
+    .replaceAll(/("request_id": "[\w-]+)\.[\w-]{16}"/g, '$1.0123456789abcdef"') // the random suffix of a client's request id
     .replaceAll(/("request_id": "cli-)[0-9a-f]{16}"/g, '$10123456789abcdef"')
     .replaceAll(/("retry-after": )"(?!1")\d+"/g, '$1"30"')
     .replaceAll(/(Try again in) (?!1 s)\d+ s/g, '$1 30 s')

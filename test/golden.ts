@@ -6,8 +6,8 @@ interface Comparing {
 }
 
 /**
- * Compares a text with the checked-in file of that path, from the root of the repository. `npm run golden` sets
- * UPDATE_GOLDEN and rewrites the files instead: what changed is then reviewed as a diff.
+ * Compares a text with the checked-in file at `path` in the repository. `npm run golden` sets UPDATE_GOLDEN, which rewrites the file, so that the
+ * change can be reviewed as a diff.
  */
 export function matchesGolden(t: Comparing, path: string, text: string): void {
   const file = fileURLToPath(new URL(`../../${path}`, import.meta.url))

@@ -6,16 +6,16 @@ import { promisify } from 'node:util'
 import { addressOf, startServer } from './postgres.js'
 
 /*
- * The image as an operator runs it: built, with the embedded PostgreSQL of this machine as its database, a read-only root file system and no
- * capabilities. `npm run test:image`; it takes podman or docker, and the network for the base image and the packages. Exit code 1 when a step
- * fails, 0 where neither program works.
+ * Tests the image as an operator runs it: built, with this machine's embedded PostgreSQL as its database, a read-only root file system and no
+ * capabilities. `npm run test:image` needs podman or docker, and the network for the base image and packages. The exit code is 1 if a step fails, and
+ * 0 if neither program works.
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const IMAGE = 'agent-tool-management:test'
 const CONTAINER = `agent-tool-management-test-${process.pid}`
 const START_WITHIN_MS = 30_000
-/** DRAIN_DELAY_MS, SHUTDOWN_TIMEOUT_MS and one second for the last answers, by default. */
+/** The defaults of DRAIN_DELAY_MS and SHUTDOWN_TIMEOUT_MS, and one second for the last answers. */
 const STOP_WITHIN_MS = 14_000
 const AGENT = {
   ...{ name: 'Support', description: '', system_prompt: 'Be brief.', task_prompt: '', datetime_aware: true },
@@ -48,7 +48,7 @@ check(
   'the image names its user by number',
 )
 
-// The server listens on a socket that only its own user reaches.
+// A proxy leads to the server's socket, which only the server's own user can reach.
 const postgres = await startServer()
 const { host, port: socket } = addressOf(postgres.url)
 const proxy = createServer(from => {
@@ -72,7 +72,7 @@ const OPTIONS = [
   ...Object.entries(SETTINGS).map(([name, value]) => `--env=${name}=${value}`),
 ]
 
-/** The status of a request, and the body and `Location` of its answer; status 0 without an answer. */
+/** Sends a request and returns the status, the body and `Location`. The status is 0 if there is no answer. */
 async function ask(method: string, path: string, token?: string, body?: object) {
   const headers = { ...(token && { authorization: `Bearer ${token}` }), 'content-type': 'application/json' }
   try {

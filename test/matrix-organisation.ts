@@ -15,9 +15,9 @@ interface Matrix {
   callers: Record<string, [user: string, allowed?: Omit<TokenRequest, 'email'>]>
 }
 
-const MATRIX: Matrix = parse(readFileSync(new URL('../../test/fixtures/matrix.yaml', import.meta.url), 'utf8')) // our own
+const MATRIX: Matrix = parse(readFileSync(new URL('../../test/fixtures/matrix.yaml', import.meta.url), 'utf8')) // our own file
 
-/** The smallest definition that is accepted. */
+/** The smallest valid definition. */
 export const DEFINITION = {
   openapi: '3.1.0',
   info: { title: 'Weather' },
@@ -25,7 +25,7 @@ export const DEFINITION = {
   paths: { '/now': { get: { operationId: 'now', summary: 'The weather now' } } },
 }
 
-/** The document that makes the organisation, to be applied over that of the recorded cases. */
+/** The document that adds the organisation of the matrix to the recorded organisation. */
 export function matrixOrganisation(): object {
   const owner = 'owner@example.com'
   const agent = { description: '', owner, llm_filter_extraction: true, llm_relevance_filter: false, is_public: false }
@@ -44,7 +44,7 @@ export function matrixOrganisation(): object {
 
 const emailOf = (name: string) => `${name}@example.com`
 
-/** The ids of entries by relation, then the addresses that no row has, and one that is no id. */
+/** The ids of entries by name, then ids that no row has, and one that is not an id. */
 function idsOf(entries: Entries): Map<string, number | string> {
   const nowhere = { nonexistent: 999_999, 'out of range': 2_147_483_648, zero: 0, negative: -1, 'no integer': 'abc' }
   const ids = Object.entries(entries).map(([name, { id }]): [string, number] => [name, id])
@@ -54,7 +54,7 @@ function idsOf(entries: Entries): Map<string, number | string> {
 export const AGENT_IDS = idsOf(MATRIX.agents)
 export const TOOL_IDS = idsOf(MATRIX.tools)
 
-/** Every kind of caller by name: the `Authorization` header that it sends, undefined for none. */
+/** The `Authorization` header of every kind of caller; undefined for a caller without one. */
 export async function matrixCallers({ token, query }: World): Promise<Map<string, string | undefined>> {
   const bearer = async (name: string, options?: Omit<TokenRequest, 'email'>) =>
     `Bearer ${await token(emailOf(name), options)}`

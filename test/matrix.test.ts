@@ -8,11 +8,11 @@ import { AGENT_IDS, DEFINITION, matrixCallers, matrixOrganisation, TOOL_IDS } fr
 const DOCUMENT = new URL('../../openapi/openapi.json', import.meta.url)
 
 interface Operation {
-  /** It begins with the method. */
+  /** Begins with the method. */
   title: string
-  /** Address by what the address is to the callers. */
+  /** Addresses by the name of the resource. */
   addresses: Map<string, string>
-  /** A body that changes the row each time it is sent; a read has none. */
+  /** Returns a body that changes the row each time. Undefined for a read. */
   body: (count: number) => object | undefined
 }
 
@@ -24,7 +24,7 @@ const agentNamed = (count: number) => {
 const newTool = () => ({ name: 'new', definition: DEFINITION, passthrough_auth: false })
 const firstVersion = () => ({ version: 1 })
 
-/** An operation on each agent or tool of the matrix; what is after the id in the address may be a query. */
+/** An operation on each agent or tool of the matrix. `after` is the end of the address, for example a query. */
 function onEach(title: string, body: Operation['body'] = none, after = ''): Operation {
   const [, path = ''] = title.split(' ')
   const [before = '', end] = path.split(/\{\w+\}/)
@@ -36,7 +36,7 @@ function onPaths(title: string, ...paths: string[]): Operation {
   return { title, addresses: new Map(paths.map(path => [path, path])), body: none }
 }
 
-/** One of each agent and tool, by its owner: those that are decided on are closed, so that every caller meets the same. */
+/** An operation on one proposal for each agent and tool. Proposals to decide on are already closed, so that every caller gets the same answer. */
 function onProposals(title: string, body: Operation['body'] = none): Operation {
   const [, path = ''] = title.split(' ')
   const closed = /reject|withdraw/.test(path) ? 1_000 : 0
@@ -78,7 +78,7 @@ const OPERATIONS: Operation[] = [
   onPaths('GET /persona, GET /tool, GET /me, GET /changes', '/persona', '/tool', '/me', '/changes'),
 ]
 
-/** Those that today's clients of the published product have in addition, below `/api`; as dry runs. */
+/** The additional operations of the newer API below `/api`, as dry runs. */
 const TODAYS: Operation[] = [
   onEach('PATCH /api/persona/{persona_id}/share', () => ({ label_ids: [2] }), DRY),
   onEach('PATCH /api/admin/persona/{persona_id}/featured', () => ({ is_featured: true }), DRY),
@@ -93,7 +93,7 @@ const TODAYS: Operation[] = [
     addresses: new Map([[resource, `/api/admin/tool/status${DRY}`]]),
     body: () => ({ tool_ids: [Number(id)], enabled: false }),
   })),
-  onEach('DELETE /api/admin/tool/custom/{tool_id}', none, DRY), // off the caller's agents, which the root refuses
+  onEach('DELETE /api/admin/tool/custom/{tool_id}', none, DRY), // detaches the tool from the caller's agents, which the operation at the root refuses
   onPaths(
     'GET of lists',
     ...['persona', 'admin/persona', 'tool', 'tool/openapi', 'persona/labels'].map(path => `/api/${path}`),
@@ -104,7 +104,7 @@ function addresses(ids: Map<string, number | string>, path: (id: number | string
   return new Map([...ids].map(([name, id]) => [name, path(id)]))
 }
 
-/** As many requests at once as a token has places. */
+/** The maximum number of concurrent requests of a token. */
 const AT_ONCE = 10
 
 const world = await worldApp(t, { DATABASE_POOL_SIZE: String(2 * AT_ONCE) })
@@ -177,7 +177,7 @@ interface Cell {
   body: object | undefined
 }
 
-/** Every request, each with a change that none before made. */
+/** Returns every request, each with a new change. */
 function nextCells(operations = OPERATIONS): Cell[] {
   return operations.flatMap(operation =>
     [...callers].flatMap(([caller, authorization]) =>
@@ -195,7 +195,7 @@ async function ask(cell: Cell, more: Record<string, string> = {}): Promise<Answe
   return [cell, await world.call(methodOf(operation), url, { headers, ...(body !== undefined && { body }) })]
 }
 
-/** Some at once: each alone would wait long for its turn where other work has the machine. */
+/** Sends several requests at once, because one after another takes long on a busy machine. */
 async function askEach(cells: Cell[]): Promise<Answered[]> {
   const answers: Answered[] = []
   for (let at = 0; at < cells.length; at += AT_ONCE)
@@ -232,7 +232,7 @@ function inWords(answer: LightMyRequestResponse): string {
   return `${answer.statusCode} ${error_code ?? detail.map(({ type }: { type: string }) => type).join(' ')}`
 }
 
-/** One line for each answer, with the resources that got it in the order in which they were asked. */
+/** Returns one line for each answer, with its resources in the order of the requests. */
 function grouped(cells: [answer: string, resource: string][]): string[] {
   const answers = new Map<string, string[]>()
   for (const [answer, resource] of cells) answers.set(answer, [...(answers.get(answer) ?? []), resource])

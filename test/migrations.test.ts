@@ -16,7 +16,7 @@ async function emptyDatabase(t: Parameters<typeof testDatabase>[0]) {
   return { url, database: opened(t, url) }
 }
 
-/** Our migrations and one that a later program would bring, of one statement. */
+/** Our migrations and a later one with one statement. */
 function later(oldestProgram: string, statement = 'create table later (id integer)'): Record<string, SchemaStep> {
   const up = async (db: Kysely<unknown>) => {
     await sql.raw(statement).execute(db)
@@ -45,7 +45,7 @@ t.test('the state of a schema: behind, current, ahead only where the newer migra
   const state = (version: string) => schemaState(database.db, version)
   t.strictSame(await state('1.0.0'), { kind: 'behind', pending: NAMES, isEmpty: true })
   const [first = ''] = NAMES
-  await migrate(database, { steps: { [first]: MIGRATIONS[first] as SchemaStep } }) // it is one of the names
+  await migrate(database, { steps: { [first]: MIGRATIONS[first] as SchemaStep } }) // `first` is one of the names
   t.strictSame(await state('1.0.0'), { kind: 'behind', pending: NAMES.slice(1), isEmpty: false })
   await migrate(database)
   t.strictSame(await state('1.0.0'), { kind: 'current' })
@@ -61,7 +61,7 @@ t.test('the state of a schema: behind, current, ahead only where the newer migra
 
 t.test('503 with the reason while the schema does not fit, and service once it does', async t => {
   const { database } = await emptyDatabase(t)
-  // The steps are applied one by one: a process that waits could find the moment between the last of ours and the newer one.
+  // Each step starts its own service, because a waiting one could start between our last migration and the later one.
   const service = async () => await buildService(t, database, { settings: UNLIMITED })
   const waiting = await service()
   let { app } = waiting
@@ -121,7 +121,7 @@ t.test('503 migrating while another process migrates; the wait has an end', asyn
 t.test('78 for a database of a version before 2.1, by every way in: it is left as it is', async t => {
   const { url, database } = await emptyDatabase(t)
   const steps = { '0014_unchanged_updates': { up: async () => {}, oldestProgram: '1.15.1' } }
-  await migrate(database, { steps }).catch(() => undefined) // the state afterwards is refused
+  await migrate(database, { steps }).catch(() => undefined) // fails, because the resulting schema is refused
   const message = /the schema is older than version 2\.1: first run agentctl migrate/
   for (const args of [['migrate'], ['migrate', '--plan'], ['init', 'alice@example.com'], ['status']]) {
     const { status, stderr } = await startAgentctl({ url, args }).answer
@@ -134,7 +134,7 @@ t.test('78 for a database of a version before 2.1, by every way in: it is left a
   t.equal(rows.length, 1)
 })
 
-/** Waits until the first answer is this. */
+/** Waits until the first answer has this text. */
 const seen = (answers: () => Promise<string[]>, first: string) => eventually(async () => (await answers())[0] === first)
 
 t.test('the migrations that run are those of the folder, each with a number of its own', async t => {
@@ -145,10 +145,10 @@ t.test('the migrations that run are those of the folder, each with a number of i
   t.notOk(numbers.includes(undefined), 'each is named like 0004_what_it_adds')
 })
 
-/** Our tables: those of Kysely note which migrations ran, and its version decides their form. */
+/** Our tables. Kysely's own tables record which migrations ran, and their form depends on its version. */
 const OURS = sql`c.relkind = 'r' and c.relnamespace = 'public'::regnamespace and c.relname not like 'kysely%'`
 
-/** PostgreSQL 18 also lists NOT NULL as constraints; the columns say that already. */
+/** Excludes NOT NULL constraints, which PostgreSQL 18 lists and which the columns already show. */
 const OUR_CONSTRAINTS = sql`pg_constraint k join pg_class c on c.oid = k.conrelid and k.contype <> 'n' and ${OURS}`
 
 t.test('the migrated schema is the one that was reviewed', async t => {
@@ -182,7 +182,7 @@ t.test('the migrated schema is the one that was reviewed', async t => {
   const named = "every constraint is named by its table and what it says, none by PostgreSQL's choice"
   t.strictSame((await misnamed.execute(database.db)).rows, [], named)
 
-  // A partial index serves if it leaves out only rows without a reference.
+  // A partial index is sufficient if it excludes only rows without a reference.
   const unindexed = sql`
     select c.relname, k.conname from ${OUR_CONSTRAINTS} and k.contype = 'f' where not exists (
       select from pg_index x where x.indrelid = c.oid

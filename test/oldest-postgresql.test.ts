@@ -5,8 +5,8 @@ import { promisify } from 'node:util'
 import t from 'tap'
 
 /*
- * The oldest PostgreSQL that is promised, where Debian's package of it is installed: the upgrade in place, and an
- * example of each answer. `npm run test:pg15` runs everything on it.
+ * Tests the oldest supported PostgreSQL if Debian's package is installed: the upgrade in place, and an example of each answer. `npm run test:pg15`
+ * runs all tests on it.
  */
 const BIN_DIR = '/usr/lib/postgresql/15/bin'
 

@@ -22,7 +22,7 @@ import * as tool from '../src/tool/schema.js'
 import * as faults from '../src/validation/faults.js'
 import { VERSION } from '../src/version.js'
 
-/* Makes the OpenAPI document of the schemas of the routes. The service serves the checked-in file. */
+/* Makes the OpenAPI document from the schemas of the routes. The service serves the checked-in file. */
 
 const ROOMS = [changes, lists, me, writes, nested, persona, proposals, runtime, headers, tool, faults]
 
@@ -32,7 +32,7 @@ const PersonaFieldsUpdate = Type.Partial(persona.PersonaUpsertRequest as TObject
   description: 'With `update_mask`, the fields in the mask; without it, the required fields of `PersonaUpsertRequest`.',
 })
 
-/** The named records: what those files export with an `$id`. */
+/** The named schemas that these files export. */
 const COMPONENTS = [
   ...ROOMS.flatMap(room => Object.values<unknown>(room)).filter(isNamed),
   ...ERROR_ANSWERS,
@@ -43,7 +43,7 @@ function isNamed(value: unknown): value is TSchema {
   return typeof value === 'object' && value !== null && '$id' in value
 }
 
-/** The document as JSON text, over a database and a service that are never asked. */
+/** Returns the document as JSON text. The database and the service are not used. */
 export async function documentOf(database: Database, service: Lifecycle): Promise<string> {
   const buildSerializer = () => () => JSON.stringify
   const app = fastify({
@@ -64,7 +64,7 @@ export async function documentOf(database: Database, service: Lifecycle): Promis
         contact: { name: 'the agent-tool-management authors' },
         license: { name: 'MIT', identifier: 'MIT' },
         'x-interface-version': 'Development',
-      } as { title: string; version: string }, // the specification allows the extension and the identifier, but the type does not
+      } as { title: string; version: string }, // the specification allows `x-` members and the identifier, but the type does not
       tags: [{ name: 'public', description: 'Agents and custom tools.' }],
       components: {
         securitySchemes: {
@@ -95,9 +95,9 @@ export async function documentOf(database: Database, service: Lifecycle): Promis
   return `${document}\n`
 }
 
-/** The schema as the document lists it: every named schema inside it is a reference. */
+/** Returns a schema for `components`. Every named schema inside it becomes a reference. */
 function component({ $id, ...content }: TSchema): Record<string, unknown> & { $id: string } {
-  return { $id: String($id), ...(withReferences(content) as Record<string, unknown>) } // an object goes in
+  return { $id: String($id), ...(withReferences(content) as Record<string, unknown>) } // an object stays an object
 }
 
 /** Replaces each named schema inside a schema by a reference. */
@@ -110,7 +110,7 @@ function withReferences(node: unknown): unknown {
 
 const REQUEST_ID = 'Echoed and logged, if it is 1 to 64 letters, digits, `-` and `_`; another is replaced.'
 
-/** An operation for the document: named schemas become references, and the common parts are added. */
+/** Returns the schema of an operation for the document. Named schemas become references, and the common parts are added. */
 function documented(schema: FastifySchema): FastifySchema {
   const { properties = {} } = (schema.headers ?? {}) as Partial<TObject> // all routes have TypeBox schemas
   const headers = Type.Object({
@@ -155,7 +155,7 @@ function addExamples(document: { paths?: object }): void {
   const names = readdirSync(FOLDER).map(file => file.replace(/\.json$/, ''))
   const isShared = (name: string) => Number(name.startsWith('any_operation'))
   for (const name of names.sort().sort((a, b) => isShared(a) - isShared(b))) {
-    const example = JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER), 'utf8')) as Example // the package's own file
+    const example = JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER), 'utf8')) as Example // our own file
     const { about, request, answer } = example
     const [operationId] = name.split('-')
     const query = request.path.split('?')[1]

@@ -11,7 +11,7 @@ import { documentOf } from './openapi-document.js'
 
 const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
 
-// The application as the process builds it; its database is never asked here.
+// Builds the application like its process. The database is not used.
 const { app, database, service } = await serviceOn(t, UNREACHABLE)
 
 t.test('GET /openapi.json is the checked-in document, and that of the routes', async t => {
@@ -43,7 +43,7 @@ t.test('HEAD answers on every page as GET does, without the body', async t => {
 })
 
 t.test('a route that declares no permission keeps the application from starting', async t => {
-  const policy = { permission: 'basic' } as const // in a scope where nobody is authenticated
+  const policy = { permission: 'basic' } as const // declared outside any authenticated scope
   for (const config of [{}, { policy }]) {
     const app = fastify()
     registerAuthentication(app, openUrl(UNREACHABLE, readConfig({})))

@@ -6,16 +6,15 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 /*
- * The package as somebody else gets it: packed, installed into an empty folder, both commands run, the service started
- * by `npx` of the packed file and asked. `npm run test:package`; it installs the production packages from the registry.
- * Exit code 1 when a step fails.
+ * Tests the package as a user gets it: packs it, installs it into an empty folder, runs both commands, and starts the service by `npx`. `npm run
+ * test:package` installs the production packages from the registry. The exit code is 1 if a step fails.
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const START_WITHIN_MS = 120_000
 
 const folder = mkdtempSync(join(tmpdir(), 'package-'))
-chmodSync(folder, 0o711) // the embedded server of a root start runs as another user, who must get through
+chmodSync(folder, 0o711) // if root starts the embedded server, it runs as another user, who needs access to this folder
 let failures = 0
 
 function check(holds: boolean, what: string): void {
@@ -31,12 +30,12 @@ interface Packed {
 
 function pack(): Packed {
   const text = execFileSync('npm', ['pack', '--json', '--pack-destination', folder], { cwd: ROOT, encoding: 'utf8' })
-  const [packed] = JSON.parse(text.slice(text.indexOf('['))) as Packed[] // npm's own shape; `prepack` may print before it
+  const [packed] = JSON.parse(text.slice(text.indexOf('['))) as Packed[] // the format of npm; the output of `prepack` can precede it
   if (packed === undefined) throw new Error('npm pack packed nothing')
   return packed
 }
 
-/** Starts the service by `npx` of the packed file in a folder with nothing in it, and waits for its address. */
+/** Starts the service by `npx` with the packed file in an empty folder, and waits for its address. */
 async function start(tarball: string): Promise<{ child: ChildProcess; origin: string; token: string }> {
   const cwd = join(folder, 'anywhere')
   mkdirSync(cwd)
@@ -63,12 +62,12 @@ async function start(tarball: string): Promise<{ child: ChildProcess; origin: st
   throw new Error(`npx did not start the service: ${text}`)
 }
 
-/** Ctrl-C: a signal to the whole group that was started here. */
+/** Sends the signal of Ctrl-C to the whole process group. */
 function stop({ pid }: ChildProcess): void {
   try {
     if (pid !== undefined) process.kill(-pid, 'SIGINT')
   } catch {
-    // It has ended by itself.
+    // The process has already ended.
   }
 }
 

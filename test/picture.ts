@@ -5,7 +5,7 @@ import { demoApp } from './demo-app.js'
 import { startServer } from './postgres.js'
 import { listening } from './test-service.js'
 
-/* README's picture of the page, docs/page.png: a tool of the demo organisation with a fault in its definition. `npm run picture` makes it. */
+/* `npm run picture` makes the picture for README, docs/page.png: a tool of the demo organisation with a fault in its definition. */
 
 const PICTURE = fileURLToPath(new URL('../../docs/page.png', import.meta.url))
 const PATH = '/forecast/{place}'
@@ -26,7 +26,7 @@ try {
   const browser = await chromium.launch({ executablePath, args: ['--headless', '--no-sandbox', '--disable-gpu'] })
   teardowns.push(() => browser.close())
   const page = await browser.newPage({ viewport: { width: 1240, height: 860 }, colorScheme: 'light' })
-  page.setDefaultTimeout(300_000) // other work may have the machine
+  page.setDefaultTimeout(300_000) // the machine may be busy
   await page.goto(origin)
   await page.keyboard.type(tokens.admin)
   await page.keyboard.press('Enter')

@@ -11,19 +11,19 @@ import { openUrl } from '../src/db/open.js'
 
 type WithTeardown = { teardown(fn: () => Promise<void>): void }
 
-/** How to fill a new database: built once into a template, then copied. */
+/** The content of a new database. It is built once in a template and then copied. */
 export interface Template {
   name: string
   /** Fills the empty database at `url` and closes its connections. */
   prepare(url: string): Promise<void>
 }
 
-/** Makes and copies of the templates exclude each other by this advisory lock; the number has no meaning. */
+/** The advisory lock of making and copying templates. The number has no meaning. */
 const TEMPLATE_LOCK = 7_140_311
 
 /**
- * A fresh database on the server of the run, as a `connectionString` for `pg`. Ask for it before the resources that use it: tap runs
- * teardowns in reverse order, so they are closed before the database goes.
+ * Creates a new database on the server of the run and returns its URL. Call it before creating resources that use the database: tap runs teardowns in
+ * reverse order, so they are closed before the database is dropped.
  */
 export async function testDatabase(t: WithTeardown, template?: Template): Promise<{ url: string }> {
   const { TEST_SERVER_URL: server } = process.env
@@ -39,8 +39,8 @@ export async function testDatabase(t: WithTeardown, template?: Template): Promis
 }
 
 /**
- * The server of `TEST_DATABASE_URL`, whose user may create databases; or else a new embedded one, of the programs in `PG_BIN_DIR`
- * if that is set, which is removed when it is left.
+ * Returns the server of `TEST_DATABASE_URL`, whose user must be able to create databases. Without it, starts an embedded server with the programs in
+ * `PG_BIN_DIR` or the installed ones. `leave` removes it.
  */
 export async function startServer(): Promise<{ url: string; leave(): Promise<void> }> {
   const { TEST_DATABASE_URL: url, PG_BIN_DIR: binDir } = process.env
@@ -49,7 +49,7 @@ export async function startServer(): Promise<{ url: string; leave(): Promise<voi
     return { url, leave: async () => {} }
   }
   const dataDir = mkdtempSync(join(tmpdir(), 'agents-server-'))
-  chmodSync(dataDir, 0o711) // the account that runs the server passes through
+  chmodSync(dataDir, 0o711) // the account that runs the server needs access to this folder
   const settings = {
     ...{ fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off', autovacuum: 'off' },
     ...{ wal_level: 'minimal', max_wal_senders: '0', deadlock_timeout: '200ms', max_connections: '200' },
@@ -62,7 +62,7 @@ export async function startServer(): Promise<{ url: string; leave(): Promise<voi
   return { url: server.url, leave }
 }
 
-/** Templates of an earlier run may be of another program. */
+/** Drops the templates of earlier runs, which another version of the program may have made. */
 async function dropTemplates(client: pg.Client): Promise<void> {
   const { rows } = await client.query<{ datname: string }>(
     `select datname from pg_database where datname like 'test\\_template\\_%' and datistemplate`,
@@ -79,8 +79,8 @@ async function createDatabase(client: pg.Client, server: string, name: string, t
     return
   }
   const source = `test_template_${template.name}`
-  await client.query('select pg_advisory_lock($1)', [TEMPLATE_LOCK]) // it ends with the connection
-  // It is marked as a template only when its preparation is over.
+  await client.query('select pg_advisory_lock($1)', [TEMPLATE_LOCK]) // the lock ends with the connection
+  // A database is marked as a template only when it is complete.
   const made = await client.query('select from pg_database where datname = $1 and datistemplate', [source])
   if (made.rowCount === 0) {
     await client.query(`drop database if exists "${source}" with (force)`)
@@ -91,7 +91,7 @@ async function createDatabase(client: pg.Client, server: string, name: string, t
   await client.query(`create database "${name}" template "${source}" strategy file_copy`)
 }
 
-/** Works with a session of its own, which ends with the work. */
+/** Runs `work` with a new client, which is closed afterwards. */
 export async function withClient<T>(url: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({ connectionString: url })
   await client.connect()
@@ -102,14 +102,14 @@ export async function withClient<T>(url: string, work: (client: pg.Client) => Pr
   }
 }
 
-/** Opens a database until the end of the test. */
+/** Opens a database. It is closed after the test. */
 export function opened(t: WithTeardown, url: string, settings: Record<string, string> = {}): Database {
   const database = openUrl(url, readConfig(settings))
   t.teardown(() => database.close())
   return database
 }
 
-/** A folder until the end of the test. The server of a root start runs as another user, who passes through. */
+/** Creates a folder that is removed after the test. If root starts the server, it runs as another user, who needs access to the folder. */
 export function newFolder(t: WithTeardown): string {
   const path = mkdtempSync(join(tmpdir(), 'agents-test-'))
   chmodSync(path, 0o711)
@@ -117,7 +117,7 @@ export function newFolder(t: WithTeardown): string {
   return path
 }
 
-/** The parsed address of a test database, with host and port for a proxy before it. */
+/** Returns the parsed address of a test database, with host and port for a proxy. */
 export function addressOf(url: string): DatabaseAddress & { host: string; port: number } {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new Error(parsed.faults.join('; '))
@@ -125,7 +125,7 @@ export function addressOf(url: string): DatabaseAddress & { host: string; port: 
   return { ...parsed.address, host, port }
 }
 
-/** The URL of the same database through a proxy on this port. */
+/** Returns the URL of the same database through a proxy on this port. */
 export function urlThrough(port: number, url: string): string {
   const { user, database } = addressOf(url).config
   return `postgresql://${user}@127.0.0.1:${port}/${database}`

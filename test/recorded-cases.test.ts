@@ -22,7 +22,7 @@ const CASES = readFileSync(FILE, 'utf8')
   .filter(line => line !== '')
   .map(line => JSON.parse(line) as RecordedCase)
 
-/** Accepted by the published service and refused here: what DECISIONS gives for it, as `type at place`. */
+/** The cases that the published service accepts and this one refuses, with the faults as `type at place`. DECISIONS gives the reasons. */
 const REFUSED_HERE: Record<string, string[]> = {
   ...Object.fromEntries(
     ['1E2', '-0.0', '-2147483648', '-2147483649', '9223372036854775807'].map(id => [
@@ -70,7 +70,7 @@ t.test('every recorded case answers as expected, as a dry run and for real', asy
 
 type Shape = { loc: unknown; type: string; msg?: string }
 
-/** A found fault as far as the recorded one says: the offset of broken JSON and some sentences are left open. */
+/** Reduces a fault to the recorded parts. Ignores the offset of invalid JSON, and messages that were not recorded. */
 function shapeOf(wanted: Shape[]) {
   return (found: Fault, index: number): Shape => {
     if (found.type === 'json_invalid') return { loc: [found.loc[0], typeof found.loc[1]], type: found.type }

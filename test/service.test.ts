@@ -4,7 +4,7 @@ import { untilWaiting } from './eventually.js'
 import { buildService } from './test-service.js'
 import { worldDatabase } from './world.js'
 
-/** A service whose start waits, with the schema seen and the key ring not yet checked; `go` lets it go on. */
+/** Starts a service that has checked the schema and waits before it checks the key ring. `go` lets it continue. */
 async function checkingItsRing(t: Test) {
   const { database } = await worldDatabase(t)
   const holding = await database.db.startTransaction().execute()

@@ -17,8 +17,8 @@ import { serverExit } from './server-exit.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
 /*
- * What an operator reads when a start goes wrong: what is wrong, which setting it concerns, what helps. The services are real
- * processes, and so is their exit status; `agentctl` runs in this process.
+ * The messages for an operator if the start fails: the fault, the setting and the remedy. The services are real processes with real exit statuses.
+ * `agentctl` runs in this process.
  */
 
 const SERVER = fileURLToPath(new URL('../src/server.js', import.meta.url))
@@ -29,7 +29,7 @@ await makeWorld(cluster.url())
 await askForPassword('guarded', 'sesame')
 const env = { DATABASE_URL: cluster.url(), SECRET_KEYS: TEST_SECRET_KEYS }
 
-/** Makes a role without rights that the server asks for a password. */
+/** Creates a role without rights. The server requires its password. */
 async function askForPassword(user: string, password: string): Promise<void> {
   await cluster.query(`create role ${user} login password '${password}'`)
   const rules = join(cluster.folder, 'data', 'pg_hba.conf')
@@ -104,7 +104,7 @@ t.test('a stop while the database is awaited: stopped, without a word of the clo
   const reached = once(silent, 'connection')
   await new Promise<void>(resolve => silent.listen(0, '127.0.0.1', resolve))
   t.teardown(() => silent.close())
-  const { port } = silent.address() as AddressInfo // it listens on TCP
+  const { port } = silent.address() as AddressInfo // a TCP address
   const service = launched(t, { ...env, DATABASE_URL: `postgres://app@127.0.0.1:${port}/app` })
   const [socket] = await reached
   await logged(service, '"msg":"listening"')
@@ -143,7 +143,7 @@ t.test('the service says once each why it waits for its database, and serves as 
   await logged(service, 'password authentication failed for user')
   const tries = () => cluster.log.split('password authentication failed for user "guarded"').length
   const before = tries()
-  await eventually(() => tries() >= before + 3) // each in vain
+  await eventually(() => tries() >= before + 3) // all of them fail
   const [told, ...others] = lines(service, 'refuses this service')
   t.same(others, [])
   const detail = /^The database refuses this service: check that it runs, and check host, user/
@@ -213,7 +213,7 @@ t.test('exit 78: NODE_ENV=production with neither a database nor a DATA_DIR star
   t.match(await agentctl('status', { ...bare, DATABASE_URL: '' }), { status: 78, stderr: output })
 })
 
-/** The service on a free port, launched and not waited for. */
+/** Starts a service on a free port without waiting for it. */
 function launched(t: Test, settings: Record<string, string>): ServiceProcess {
   const service = new ServiceProcess(0, { DRAIN_DELAY_MS: '0', ...settings })
   service.launch()

@@ -10,7 +10,7 @@ import { Cluster, ended, freePort, processesWhere } from './faults/cluster.js'
 import { ServiceProcess } from './faults/service.js'
 import { newFolder } from './postgres.js'
 
-/* Start and stop as supervisors do it, with the real processes: npm, several services, a migration that is cut. */
+/* Starts and stops the service like supervisors: with npm, several services, and an interrupted migration. */
 
 const SERVER = fileURLToPath(new URL('../src/server.js', import.meta.url))
 const { PG_BIN_DIR = '', PATH = '' } = process.env
@@ -18,10 +18,10 @@ const folder = newFolder(t)
 
 const TOKEN = /\bpat_\w{28}\b/
 const dataDir = join(folder, 'data')
-/** Of two services that start one after the other. */
+/** The environment of two services that start one after the other. */
 const env = { PATH, DATA_DIR: dataDir, PG_BIN_DIR, PORT: '0', DEMO: 'on', DRAIN_DELAY_MS: '0' }
 
-/** Until the service has printed how to make a token: then it serves. */
+/** Waits until the service has printed how to create a token. It then serves requests. */
 async function whenServing(child: ChildProcess): Promise<{ output: string }> {
   const said = { output: '' }
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', chunk => (said.output += String(chunk)))
@@ -34,7 +34,7 @@ async function whenServing(child: ChildProcess): Promise<{ output: string }> {
 
 t.test('npm start with umask 077 serves a demo; SIGTERM to npm alone ends node and the embedded server', async t => {
   const port = await freePort()
-  // Without the build that goes before: other tests run what it would write anew. The mask hides new files from others.
+  // Skips the build, because it would replace files that other tests are running.
   const npm = spawn('sh', ['-c', 'umask 077; exec npm start --silent --ignore-scripts'], {
     cwd: fileURLToPath(new URL('../..', import.meta.url)),
     env: { ...env, PORT: String(port) },
@@ -118,7 +118,7 @@ function isThere(pid: number): boolean {
   }
 }
 
-/** Processes whose command line names this folder, or that work below it. */
+/** Returns the processes with this folder in the command line or as their working directory. */
 function processesNaming(path: string): number[] {
   return processesWhere(
     pid => readlinkSync(`/proc/${pid}/cwd`).startsWith(path) || readFileSync(`/proc/${pid}/cmdline`).includes(path),

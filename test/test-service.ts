@@ -15,9 +15,9 @@ export interface WithTeardown {
 }
 
 export interface Call {
-  /** Bearer token; without one the request carries no Authorization. */
+  /** The bearer token. Absent: no Authorization header. */
   token?: string
-  /** An object is sent as JSON, a text as it is; without one there is no body. */
+  /** An object is sent as JSON, and a text unchanged. Absent: no body. */
   body?: unknown
   headers?: Record<string, string>
 }
@@ -30,25 +30,25 @@ export interface TestService {
 }
 
 export interface ServiceOptions {
-  /** Environment variables over those that tests need. */
+  /** Environment variables that replace the defaults of tests. */
   settings?: Record<string, string>
   secretKeys?: string
-  /** Without one nothing is logged. */
+  /** Default: no log. */
   logger?: Logger | false
   metrics?: Metrics
   migrates?: boolean
 }
 
-/** Settings under which a test may send any number of requests. */
+/** Settings without a rate limit. */
 export const UNLIMITED = { RATE_LIMIT_PER_MINUTE: '0' }
 
-/** Longer than anything takes where other work has the machine; a file's limit ends what hangs. */
+/** Longer than any operation takes on a busy machine. The time limit of a test file ends one that hangs. */
 const PATIENCE_MS = 600_000
 const PATIENT = { EVENT_LOOP_DELAY_MAX_MS: '0', LOCK_TIMEOUT_MS: String(PATIENCE_MS) }
 
 /**
- * The one builder of services for tests: the application as production builds it, over an open database. It serves nothing
- * until `service.start`, and ends with the test.
+ * Builds all services of the tests: the application as production builds it, on an open database. It answers 503 until `service.start`, and is closed
+ * after the test.
  */
 export async function buildService(
   t: WithTeardown,
@@ -67,7 +67,7 @@ export async function buildService(
   })
   const call = async (method: string, url: string, { token, body, headers }: Call = {}) =>
     await app.inject({
-      method: method as NonNullable<InjectOptions['method']>, // tests ask with unusual ones too
+      method: method as NonNullable<InjectOptions['method']>, // tests also use unusual methods
       url,
       headers: {
         ...(token !== undefined && { authorization: `Bearer ${token}` }),
@@ -89,8 +89,8 @@ export async function startedService(
   return built
 }
 
-/** Opens a port on loopback. */
+/** Opens a port on the loopback address and returns it. */
 export async function listening(app: FastifyInstance): Promise<number> {
   await app.listen({ host: '127.0.0.1', port: 0 })
-  return (app.server.address() as { port: number }).port // it listens on TCP
+  return (app.server.address() as { port: number }).port // a TCP address
 }

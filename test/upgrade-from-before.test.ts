@@ -15,19 +15,19 @@ import { opened, testDatabase, withClient } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
 /**
- * A database of 2.1, dumped by pg_dump --inserts from PostgreSQL 15. Version 1.0.0 made it: the demo organisation with updates of agents 1
- * and 2 and of tool 1. 1.15.1 changed agents 1 and 3 and tools 1 and 2, pruned contents, deleted tool 3 and erased a person. 2.1 changed
- * agent 2, by two requests with an `Idempotency-Key`, and the header of tool 1.
+ * A 2.1 database, dumped by pg_dump --inserts from PostgreSQL 15. Version 1.0.0 created the demo organisation and updated agents 1 and 2 and tool 1.
+ * Version 1.15.1 changed agents 1 and 3 and tools 1 and 2, pruned contents, deleted tool 3 and erased a person. Version 2.1 changed agent 2, with two
+ * requests that had an `Idempotency-Key`, and the header of tool 1.
  */
 const DUMP = new URL('../../test/fixtures/database-2.1.sql', import.meta.url)
 
-/** The administrator's token of that database; no other database knows it. */
+/** The administrator's token in this database. No other database has it. */
 const TOKEN = 'pat_aNnUfZpoSJCc5JPpGM5Wgp1uhXvf'
 
-/** What 2.1 answered for the header of tool 1. */
+/** The headers of tool 1 in an answer of 2.1. */
 const HEADERS = [{ key: 'X-New', value: '****#fb34c775d3a7' }]
 
-/** The key of an update of tool 1 by 2.1 that changed nothing, and its definition, which is refused since. */
+/** The key and definition of an update of tool 1 by 2.1 that changed nothing. The definition is now refused. */
 const REFUSED_NOW = 'refused by now'
 const DEFINITION_OF_2_1 = { ...DEFINITION, servers: [{ url: 'https://a.example.com/v1?old=1' }] }
 const ADMIN = 'd0000000-0000-4000-8000-000000000001'

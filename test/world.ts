@@ -14,24 +14,24 @@ import { opened, testDatabase } from './postgres.js'
 
 type WithTeardown = { teardown(fn: () => Promise<void>): void }
 
-/** The recorded cases' organisation, in a database of the caller's own. */
+/** The organisation of the recorded cases, in its own database. */
 export interface World {
-  /** For `pg`, and as `DATABASE_URL`. */
+  /** The URL, for `pg` and `DATABASE_URL`. */
   url: string
   database: Database
   ring: KeyRing
-  /** Makes a token for a user of the organisation and answers its text. Without options: no scopes, 90 days. */
+  /** Creates a token for a user of the organisation and returns its text. Default: no scopes, valid for 90 days. */
   token(email: string, options?: Omit<TokenRequest, 'email'>): Promise<string>
-  /** Applies a document, of version 1, as the operator does. */
+  /** Applies a document of version 1 like the operator. */
   apply(document: object, options?: Partial<ApplyOptions>): Promise<ApplyReport>
-  /** Runs a statement past all code of the service; answers its rows. */
+  /** Runs a statement without the code of the service and returns its rows. */
   query<Row = unknown>(...statement: Parameters<typeof sql>): Promise<Row[]>
 }
 
 /** The key ring of all test databases, as `SECRET_KEYS`. */
 export const TEST_SECRET_KEYS = `test:${Buffer.alloc(32, 7).toString('base64')}`
 
-/** A database loaded from `test/fixtures/world.json`: made once in a run, then copied. */
+/** A copy of the database that is loaded from `test/fixtures/world.json` once in a run. */
 export async function worldDatabase(t: WithTeardown): Promise<World> {
   const prepare = (url: string) => fillDatabase(url, worldDocument())
   const { url } = await testDatabase(t, { name: 'world', prepare })
@@ -41,14 +41,14 @@ export async function worldDatabase(t: WithTeardown): Promise<World> {
 function over(database: Database, url: string): World {
   const ring = parseKeyRing(TEST_SECRET_KEYS)
   const token = async (email: string, options: Omit<TokenRequest, 'email'> = {}) => {
-    // An inactive user gets no token: theirs is from before.
+    // Activates an inactive user for a moment, because tokens can be created only for active users.
     const shut = await query`update user_account set active = true where email = ${email} and not active returning id`
     const issued = await createToken(database.db, { email, ...options })
     if (shut.length > 0) await query`update user_account set active = false where email = ${email}`
     return issued.token
   }
   const apply = async (document: object, options: Partial<ApplyOptions> = {}) => {
-    const { applyOrganisation } = await import('../src/admin/apply.js') // slow, and most tests do without it
+    const { applyOrganisation } = await import('../src/admin/apply.js') // imported on demand, because it is slow and most tests do not need it
     return await applyOrganisation(database, { version: 1, ...document }, { ring, env: {}, ...options })
   }
   const query = async <Row>(...statement: Parameters<typeof sql>) =>
@@ -56,7 +56,7 @@ function over(database: Database, url: string): World {
   return { url, database, ring, token, apply, query }
 }
 
-/** Migrates an empty database, and fills it by a document. */
+/** Migrates an empty database and fills it from a document. */
 export async function fillDatabase(url: string, document: object): Promise<void> {
   const { database, apply } = over(open(url), url)
   try {
@@ -71,12 +71,12 @@ export function worldDocument() {
   return JSON.parse(readFileSync(worldFile(), 'utf8'))
 }
 
-/** Where the document lies, in the sources. */
+/** The path of the document in the sources. */
 export function worldFile(): string {
   return join(fileURLToPath(new URL('../..', import.meta.url)), 'test', 'fixtures', 'world.json')
 }
 
-/** Fails at the end of the test if a chain of the audit trail does not hold. */
+/** Verifies the audit trail at the end of the test. Throws if a chain is broken. */
 export function auditHolds(t: WithTeardown, { db }: Pick<Database, 'db'>): void {
   t.teardown(async () => {
     const { findings } = await verifyAudit(db)
@@ -84,7 +84,7 @@ export function auditHolds(t: WithTeardown, { db }: Pick<Database, 'db'>): void 
   })
 }
 
-/** Where other work has the machine, many writers of one row wait long for each other: how long one may is the subject of other tests. */
+/** Many writers of one row can wait long for each other on a busy machine. Other tests cover the limits. */
 const POOL = { DATABASE_POOL_SIZE: '20', LOCK_TIMEOUT_MS: '60000', STATEMENT_TIMEOUT_MS: '60000' }
 
 function open(url: string): Database {

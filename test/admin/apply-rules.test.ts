@@ -18,7 +18,7 @@ async function faultsOf(document: object, options: Partial<ApplyOptions> = {}): 
   return error instanceof InvalidDocument ? error.faults : []
 }
 
-/** Applies a document while another transaction, which did `change`, holds its locks. Answers why it was refused. */
+/** Applies a document while another transaction holds the locks of `change`. Returns the error. */
 async function overtaken(document: object, change: ReturnType<typeof sql>): Promise<unknown> {
   const other = await db.startTransaction().execute()
   await change.execute(other)

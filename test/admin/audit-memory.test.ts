@@ -2,7 +2,7 @@ import t from 'tap'
 import { startAgentctl } from '../cli/agentctl.js'
 import { worldDatabase } from '../world.js'
 
-/** Each row holds a prompt of before and one of after: 2 MB. Together they are more than the heap of the command. */
+/** Each row holds an old and a new prompt, 2 MB together. All rows together exceed the heap of the command. */
 const ROWS = Number(process.env.TEST_ROWS ?? 35)
 const PROMPT_CHARACTERS = 250_000
 

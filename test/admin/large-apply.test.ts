@@ -9,7 +9,6 @@ import { worldDatabase } from '../world.js'
 const { database, url, apply, query } = await worldDatabase(t)
 const AGENTS = 120
 
-/** Agents whose description says which round this is. */
 function round(description: string) {
   const agent = { owner: 'alice@example.com', description }
   return { version: 1, agents: Array.from({ length: AGENTS }, (_, index) => ({ name: `crowd ${index}`, ...agent })) }

@@ -3,7 +3,7 @@ import t from 'tap'
 import { eventually, untilPublished, untilWaiting } from '../eventually.js'
 import { inWork, RawConnection, running, saysItsLimit, tokenOf, whenInWork } from '../http/running.js'
 
-/* Requests that wait for changes: they hold nothing that others need. */
+/* Requests that wait for changes do not hold resources that other requests need. */
 
 const PATIENT = { LOCK_TIMEOUT_MS: '600000', STATEMENT_TIMEOUT_MS: '600000' }
 const SETTINGS = { DATABASE_POOL_SIZE: '4', CONCURRENT_REQUESTS_MAX: '20', ...PATIENT }
@@ -21,7 +21,7 @@ async function cursor(): Promise<string> {
 const wait = (token: string, after: string, seconds = 60) =>
   call('GET', `/changes?after=${after}&wait=${seconds}`, { token })
 
-/** Asks again where the time was over, as a busy machine makes it. */
+/** Repeats the request if the time was over, which can happen on a busy machine. */
 async function changed(token: string, after: string) {
   for (;;) {
     const answer = await wait(token, after)
@@ -32,14 +32,14 @@ async function changed(token: string, after: string) {
 const change = (agent: number, description: string) =>
   call('PATCH', `/persona/${agent}?update_mask=description`, { token: service.token, body: { description } })
 
-/** A connection whose request is known to wait: another of its token is refused. */
+/** Returns a connection with a waiting request: a second request of its token is refused. */
 async function waitingConnection(token: string, after: string): Promise<RawConnection> {
   const line = `GET /changes?after=${after}&wait=60 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`
   for (;;) {
     const before = await inWork(service)
     const connection = new RawConnection(port).write(line)
     await whenInWork(service, before + 1)
-    await call('GET', '/me', { token: service.token }) // after it
+    await call('GET', '/me', { token: service.token }) // lets the request start to wait
     await eventually(async () => (await wait(token, after, 1)).statusCode === 429 || connection.text !== '')
     if (connection.text === '') return connection
     connection.socket.destroy()
@@ -51,7 +51,7 @@ t.test('200 requests wait without a connection or a place, and the next change a
   const waiting = [changed(token, after)]
   while (waiting.length < 200) {
     waiting.push(changed(await newToken(), after))
-    await call('GET', '/me', { token: service.token }) // after those before it: few are at work
+    await call('GET', '/me', { token: service.token }) // lets the earlier requests start to wait, so that few are in work
   }
   const isFull = async () =>
     /^At most 200 requests can wait for changes/.test((await wait(another, after, 1)).json().detail)
@@ -120,7 +120,7 @@ t.test('200 for a token whose client left before its turn, while another request
   const gone = await waitingConnection(left, after)
   gone.socket.destroy()
   const again = eventually(async () => (await wait(left, after, 1)).statusCode === 200)
-  await untilWaiting(db, 2) // it reads when its time is over
+  await untilWaiting(db, 2) // the repeated request reads when its time is over
   await holding.rollback().execute()
   await again
   t.equal((await reading).statusCode, 200)

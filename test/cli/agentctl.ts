@@ -7,7 +7,7 @@ import { TEST_SECRET_KEYS } from '../world.js'
 
 const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
 
-/** What a command line answered. `status` is null when a signal ended it. */
+/** The result of a command line. `status` is null if a signal ended it. */
 export interface Answer {
   status: number | null
   stdout: string
@@ -15,15 +15,15 @@ export interface Answer {
 }
 
 export interface CommandLine {
-  /** The database, as `DATABASE_URL`. */
+  /** The `DATABASE_URL`. */
   url: string
   args: readonly string[]
   env?: Record<string, string>
-  /** What stands on its standard input. */
+  /** The text for standard input. */
   input?: string
 }
 
-/** Runs a command line in this process, or, with something on its standard input, in one of its own. */
+/** Runs a command line in this process, or in its own process if it has standard input. */
 export async function agentctl(line: CommandLine): Promise<Answer> {
   if (line.input !== undefined) return await startAgentctl(line).answer
   const answer = { status: 0, stdout: '', stderr: '' }
@@ -37,7 +37,7 @@ export async function agentctl(line: CommandLine): Promise<Answer> {
   return answer
 }
 
-/** Starts a command line in a process of its own. */
+/** Starts a command line in its own process. */
 export function startAgentctl(line: CommandLine): { child: ChildProcess; answer: Promise<Answer> } {
   const child = spawn(process.execPath, [CLI, ...line.args], { env: environmentOf(line) })
   child.stdin.end(line.input)

@@ -61,7 +61,7 @@ t.test('rotation under writers loses no value and leaves none under the old key'
   let done = false
   const write = async (seed: number) => {
     for (let round = 1; !done; round++) {
-      const id = 1000 + seed * 10 + (round % 10) // no other writer has this tool
+      const id = 1000 + seed * 10 + (round % 10) // each tool has only one writer
       await apply({ tools: [{ id, custom_headers: headersOf(id, round) }] }, { ring })
       rounds.set(id, round)
     }

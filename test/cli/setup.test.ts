@@ -11,7 +11,7 @@ import { TEST_SECRET_KEYS } from '../world.js'
 import { agentctl } from './agentctl.js'
 
 const ROOT = join(import.meta.dirname, '..', '..', '..')
-/** An empty database, and what runs a command line on it. */
+/** Returns an empty database and a function that runs command lines on it. */
 async function empty(t: Test) {
   const { url } = await testDatabase(t)
   return { url, run: (line: string, more = {}) => agentctl({ url, args: line.split(' '), ...more }) }

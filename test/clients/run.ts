@@ -1,8 +1,7 @@
 /**
- * Makes clients from the checked-in OpenAPI document with two generators, compiles them and the calls of `calls/` in
- * strict TypeScript, and makes the calls against the service over the demo organisation. Before that two linters read the
- * document with their recommended rules, of which none may find anything. At last the conformance tests of the Model Context
- * Protocol are run against `/mcp`; what they cannot find there is in `mcp-expected-failures.yml`.
+ * Generates clients from the OpenAPI document with two generators, compiles them and the calls in `calls/` in strict TypeScript, and makes the calls
+ * to the service with the demo organisation. Before that, two linters must find nothing in the document. Afterwards, runs the conformance tests of
+ * the Model Context Protocol against `/mcp`. `mcp-expected-failures.yml` lists the expected failures.
  *
  *     npm run test:clients
  */
@@ -19,7 +18,7 @@ const DOCUMENT = '../../openapi/openapi.json'
 const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
 const TIME_LIMIT_MS = 600_000
 
-/** Each step by its name, and the program with its arguments. */
+/** The steps by name, each with a program and its arguments. */
 const STEPS: Record<string, string> = {
   'redocly lint, recommended': `redocly lint --extends=recommended --max-problems=20 ${DOCUMENT}`,
   'spectral lint, oas': `spectral lint --ruleset=spectral.yaml --fail-severity=hint ${DOCUMENT}`,
@@ -30,7 +29,7 @@ const STEPS: Record<string, string> = {
 
 let failed = 0
 
-/** Runs a program in the folder of the generators, and shows what it said when it failed or `shown`. */
+/** Runs a program in the folder of the generators. Prints its output if it fails or `shown` is true. */
 async function step(name: string, file: string, args: string[], shown = false): Promise<void> {
   const { code, output } = await new Promise<{ code: number; output: string }>(resolve => {
     const options = { cwd: FOLDER, timeout: TIME_LIMIT_MS, env: { ...process.env, REDOCLY_TELEMETRY: 'off' } }
@@ -38,14 +37,14 @@ async function step(name: string, file: string, args: string[], shown = false): 
       resolve({ code: error === null ? 0 : 1, output: `${stdout}${stderr}` })
     })
   })
-  // Redocly's warnings leave its status as it is.
+  // Redocly exits with 0 even if it prints warnings.
   const isFine = code === 0 && !/\b[1-9]\d* warnings?\b/.test(output)
   console.log(`${isFine ? 'ok    ' : 'NOT OK'}  ${name}`)
   if (!isFine || shown) console.log(output.trim())
   if (!isFine) failed++
 }
 
-/** A front of the service that adds the token, which the conformance tests do not send. Its target is read for each request. */
+/** Starts a proxy that adds the token, which the conformance tests do not send. `target` can change between requests. */
 async function withToken(target: { base: string; token: string }): Promise<string> {
   const front = createServer((received, reply) => {
     const headers = { ...received.headers, authorization: `Bearer ${target.token}` }
@@ -77,7 +76,7 @@ try {
   const unreachable = await serviceOn(scope, UNREACHABLE)
   const addresses = [demo.app, unreachable.app].map(async app => {
     await app.listen({ host: '127.0.0.1', port: 0 })
-    return `http://127.0.0.1:${(app.server.address() as AddressInfo).port}` // it listens on TCP
+    return `http://127.0.0.1:${(app.server.address() as AddressInfo).port}` // a TCP address
   })
   const [base, other] = await Promise.all(addresses)
   const target = JSON.stringify({ base, unreachable: other, tokens: demo.tokens })

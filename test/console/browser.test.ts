@@ -9,7 +9,7 @@ import { listening } from '../test-service.js'
 
 const CHROMIUM = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
 const skip = existsSync(CHROMIUM) ? false : `no ${CHROMIUM} on this machine: apt-get install chromium, or set CHROMIUM`
-const BUSY_MS_MAX = 100 // a letter must not keep the page from answering for longer
+const BUSY_MS_MAX = 100 // the limit for handling one typed letter
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const TAGS = '<img src=x onerror="document.title=\'run\'"><script>document.title="run"</script>'
 const SCRIPT = `${TAGS}\u202e\u{e0041}`
@@ -39,7 +39,7 @@ t.test('the page is a place to work', { skip }, async t => {
   for (const width of [1400, 390]) {
     await t.test(`the jobs, at ${width} pixels`, async t => {
       const { page, answered, signIn, isClean, isSilent, press, state } = await opened(t, browser, origin, width)
-      await page.keyboard.type(tokens.admin) // the field has the focus
+      await page.keyboard.type(tokens.admin) // the field is focused
       await isClean('sign-in')
       await page.keyboard.press('Enter')
       await page.getByRole('link', { name: 'Chapter editor' }).waitFor()
@@ -77,7 +77,7 @@ t.test('the page is a place to work', { skip }, async t => {
       })
 
       await press('Add a starter message')
-      await page.locator('.pair input:focus').waitFor() // the new field
+      await page.locator('.pair input:focus').waitFor() // the new field is focused
       await page.keyboard.type(`Islands ${width}`)
       await page.getByLabel(`Value of Islands ${width}`).fill('Which islands are warm?')
       await page.getByLabel('Add a person').selectOption('admin@example.com')
@@ -133,7 +133,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await tools.press('Enter')
       await page.getByRole('link', { name: 'weather', exact: true }).press('Enter')
       await page.locator('.use', { hasText: /^\d+ agents?\.$/ }).waitFor()
-      await page.getByRole('link', { name: /^Planner/ }).waitFor() // by its name
+      await page.getByRole('link', { name: /^Planner/ }).waitFor() // the agent is shown by its name
       await isClean('a tool')
       await page.getByLabel('Value of X-Api-Key').fill(`secret ${width}`)
       await page.getByText('Secrets are set by an update').waitFor()
@@ -143,7 +143,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.locator('.changes', { hasText: `get_forecast_${width}` }).waitFor()
       await press('Review and save')
       await page.locator('dialog h2', { hasText: 'GET /forecast/{place}' }).waitFor()
-      await page.locator('dialog a[target=_blank]', { hasText: /^Planner/ }).waitFor() // for whom
+      await page.locator('dialog a[target=_blank]', { hasText: /^Planner/ }).waitFor() // an affected agent
       await isClean('whom a definition affects')
       await state('Saved.', 'Save')
       await page.locator('.change summary').first().press('Enter')
@@ -152,7 +152,7 @@ t.test('the page is a place to work', { skip }, async t => {
       t.strictSame(await page.context().cookies(), [])
       t.equal(await page.evaluate('localStorage.length + sessionStorage.length'), 0)
       await page.getByRole('link', { name: 'Sign out' }).press('Enter')
-      await page.getByLabel('Access token').waitFor() // the token is gone
+      await page.getByLabel('Access token').waitFor() // the session has ended
       isSilent()
     })
   }
@@ -222,7 +222,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.getByText('Not saved: Name, Tools').waitFor()
     t.equal(await page.getByLabel('Name', { exact: true }).inputValue(), 'Editor')
     await press('Review and save')
-    await page.locator('dialog ins', { hasText: 'weather' }).waitFor() // a dry run took it
+    await page.locator('dialog ins', { hasText: 'weather' }).waitFor() // the dry run has succeeded
     await Promise.all([answered(true), press('Close', 'Discard')])
     isSilent()
   })
@@ -257,7 +257,7 @@ t.test('the page is a place to work', { skip }, async t => {
     t.equal(await page.locator('h1').count(), 1, 'a text without the faults leaves one view')
     await open(`openapi: 3.0.3\n${'# a line\n'.repeat(300)}info: [`)
     await page.locator('.findings', { hasText: 'This is not YAML' }).waitFor()
-    await page.locator('.cm-line', { hasText: 'info: [' }).waitFor() // the first fault is in view
+    await page.locator('.cm-line', { hasText: 'info: [' }).waitFor() // shown without scrolling
     isSilent()
   })
 
@@ -272,7 +272,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.locator('dialog .difference').first().waitFor()
       await state('Saved.', 'Save')
     }
-    await page.route(/tool.limit=100/, route => route.abort()) // its owner takes one row, not all tools
+    await page.route(/tool.limit=100/, route => route.abort()) // reading the owner must need one row, not all tools
     await page.goto(`${origin}/console#/tools/1`)
     await page.locator('.use').waitFor()
     await state('owner: admin@example.com')
@@ -307,7 +307,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.locator('.change summary').press('Enter')
     await page.locator('.change h2').waitFor()
     t.strictSame(await page.locator('.change h2').allTextContents(), ['Definition, servers'])
-    await page.locator('.change ins', { hasText: 'https://two.example.com' }).waitFor() // an address differs whole
+    await page.locator('.change ins', { hasText: 'https://two.example.com' }).waitFor() // the whole address is marked
     await page.getByLabel('OpenAPI definition').fill(JSON.stringify(at('three').definition))
     await press('Save as a new tool')
     await page.locator('dialog ins', { hasText: 'https://three.example.com' }).waitFor()
@@ -341,7 +341,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.locator('#state', { hasText: 'Somebody who manages it' }).waitFor()
     const edits = page.getByRole('button', { name: /Save|Add|Remove|Restore/ })
     t.equal(await edits.count(), 0, 'what it may not is not shown')
-    const shown = [/\/history/, /view=functions/].map(one => page.waitForResponse(one)) // the last that the view asks for
+    const shown = [/\/history/, /view=functions/].map(one => page.waitForResponse(one)) // the last requests of the view
     await signIn(tokens.admin, page.reload())
     await Promise.all(shown)
     const sent: string[] = []
@@ -386,7 +386,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await isClean('a session that ended')
     await fill(tokens.admin)
     await page.getByRole('heading', { name: 'Your session has ended' }).waitFor({ state: 'detached' })
-    await page.locator('dialog ins', { hasText: 'Typed while' }).waitFor() // it goes on
+    await page.locator('dialog ins', { hasText: 'Typed while' }).waitFor() // the dialog continues
     await press('Close')
     await page.locator('.savebar', { hasText: 'Not saved: Description.' }).locator('.main:focus').waitFor()
     t.equal(await page.getByLabel('Description').inputValue(), 'Typed while the session ended.', 'the text is kept')
@@ -401,7 +401,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await Promise.all([answered(false), fill(tokens.reader)])
     await title(/^What you typed is kept/)
     await Promise.all([answered(true), fill(tokens.reader)])
-    await page.getByRole('heading', { name: 'Agents', exact: true }).waitFor() // another person starts anew
+    await page.getByRole('heading', { name: 'Agents', exact: true }).waitFor() // a different user starts with an empty view
     t.equal(await page.locator('dialog, .savebar').count(), 0)
     await signIn(tokens.admin, page.reload())
 
@@ -414,7 +414,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await paste(1)
     await page.locator('#verdict', { hasText: /^\d+ faults?,/ }).waitFor()
     const session = await page.context().newCDPSession(page)
-    await session.send('Performance.enable', { timeDomain: 'threadTicks' }) // the thread's own time, whatever else runs
+    await session.send('Performance.enable', { timeDomain: 'threadTicks' }) // excludes the time of other processes
     const busyMs = async () => {
       const { metrics } = await session.send('Performance.getMetrics')
       return 1_000 * (metrics.find(({ name }) => name === 'TaskDuration')?.value ?? Number.NaN)
@@ -445,7 +445,7 @@ t.test('the page is a place to work', { skip }, async t => {
   })
 })
 
-/** Pastes a JSON text into the editor, over what it has. */
+/** Replaces the text of the editor by a pasted JSON text of this length. */
 const pasteText = (characters: number) => `(async () => {
   const line = '"' + 'x'.repeat(60) + '",\\n'
   const text = '{"openapi":"3.0.3","x":[\\n' + line.repeat(${characters} / line.length) + '""]}'
@@ -458,10 +458,10 @@ const pasteText = (characters: number) => `(async () => {
   await new Promise(resolve => requestAnimationFrame(() => setTimeout(resolve)))
 })()`
 
-/** Opens the page. `isClean` looks for what axe finds, light and dark, and for a page wider than its window. */
+/** Opens the page. `isClean` requires that axe finds nothing in light and dark mode, and that the page fits into its window. */
 async function opened(t: Test, browser: Browser, origin: string, width: number, expected = /status of 4(12|22)/) {
   const page: Page = await browser.newPage({ viewport: { width, height: 800 } })
-  page.setDefaultTimeout(300_000) // other work may have the machine
+  page.setDefaultTimeout(300_000) // the machine may be busy
   const said: string[] = []
   page.on('console', message => said.push(message.text()))
   page.on('pageerror', error => said.push(error.message))
@@ -472,7 +472,7 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
     for (const colorScheme of ['light', 'dark'] as const) {
       await page.emulateMedia({ colorScheme })
       await page.evaluate(AXE)
-      const rules = colorScheme === 'light' ? {} : { runOnly: ['color-contrast'] } // the one that colours are for
+      const rules = colorScheme === 'light' ? {} : { runOnly: ['color-contrast'] } // only contrast depends on colours
       const found = await page.evaluate(`(${VIOLATIONS})(${JSON.stringify(rules)})`)
       t.strictSame(found, [], `axe finds nothing: ${view}, ${colorScheme}`)
     }
@@ -515,7 +515,7 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
   return { page, answered, fill, signIn, isClean, isSilent, press, state }
 }
 
-/** Numbers what Tab should stop at, and focuses the first; `stopAt` is the number of the present one. */
+/** Numbers the elements that Tab should reach, and focuses the first. `stopAt` returns the number of the focused element. */
 const STOPS = `(() => {
   focused = document.activeElement
   const root = [...document.querySelectorAll('dialog[open]')].at(-1) ?? document

@@ -7,7 +7,7 @@ import { eventually } from '../eventually.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { auditRows, faultsOf, hashOfEverything, newPerson, storedTool, warningsOf } from '../updates/stored-state.js'
 
-/* Custom tools come and go over HTTP: `POST /admin/tool/custom` and `DELETE /admin/tool/custom/{id}`. */
+/* Creates and deletes custom tools: `POST /admin/tool/custom` and `DELETE /admin/tool/custom/{id}`. */
 
 const world = await worldApp(t)
 const { call, database, admin, alice } = world
@@ -31,7 +31,7 @@ async function idOf(creation: ReturnType<typeof call>): Promise<number> {
 
 const made = (fields: object = {}) => idOf(post({ ...NEW, ...fields }))
 
-/** A new agent that has the tool. */
+/** Creates an agent with the tool and returns its id. */
 async function agentWith(tool: number, fields: object = {}, token = maker): Promise<number> {
   const body = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [tool], ...fields }
   return await idOf(call('POST', '/persona', { token, body }))
@@ -116,7 +116,7 @@ t.test('409 TOOL_IN_USE names the agents that the caller sees and counts others,
   t.equal((await call('DELETE', `/persona/${own}`, { token: maker })).statusCode, 204)
   const detail = /use this tool: 0 listed here, and 1 others\./
   t.match((await remove(id)).json(), { detail, agents: [], others: 1 })
-  // Deleted, and still with its tool: as documents and other programs may leave it.
+  // Applying a document can leave a deleted agent with its tools.
   const deleted = { version: 1, agents: [{ id: hidden, deleted: true }] }
   await applyOrganisation(database, deleted, { ring: world.ring, env: {} })
   t.equal((await remove(id)).statusCode, 204)

@@ -10,10 +10,10 @@ import { MessageProxy } from '../faults/message-proxy.js'
 import { addressOf, opened, testDatabase, urlThrough } from '../postgres.js'
 import { worldDatabase } from '../world.js'
 
-/** A busy machine must not be taken for a conflict. */
+/** Long timeouts, because a busy machine would otherwise cause lock timeouts. */
 const PATIENCE = { LOCK_TIMEOUT_MS: '120000', STATEMENT_TIMEOUT_MS: '120000' }
 
-/** What an operator may have set, and what the service works with all the same. */
+/** Unusual server settings that must not change the service's behaviour. */
 const SETTINGS = {
   DateStyle: "'German, DMY'",
   TimeZone: "'Asia/Kathmandu'",
@@ -68,7 +68,7 @@ t.test('503 while the server lets the role not in, as after a rotated password, 
   const asSuperuser = (statement: string) => sql.raw(statement).execute(before.db)
   await asSuperuser(`create role ${role} login superuser`)
   const as = new URL(url)
-  as.username = role // nothing is set where the host is a folder of sockets
+  as.username = role // has no effect if the host is a folder with a socket
   if (as.username === '') as.searchParams.set('user', role)
   t.teardown(() => asSuperuser(`drop role ${role}`))
   const database = opened(t, as.href)
@@ -101,7 +101,7 @@ t.test('78 and a sentence for a server that the service cannot use: the command 
   await refuses(t, urlThrough(pooled.port, url), /a pooler is in front of it: set PREPARED_STATEMENTS=off$/)
 })
 
-/** Through a proxy in which the server says something else of itself, of the same length. */
+/** Returns the URL of a proxy that replaces a part of the server's answers by a text of the same length. */
 async function through(t: Test, url: string, from: RegExp, to: string): Promise<string> {
   const proxy = await MessageProxy.open(addressOf(url))
   t.teardown(() => proxy.close())

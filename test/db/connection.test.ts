@@ -50,7 +50,7 @@ t.test('when a statement of a transaction fails, nothing is applied and the conn
     [[insert(1), query('select 1 / $1::int', [0]), insert(2)], { code: '22012' }],
     [[insert(1), query('select nonsense'), insert(2)], { code: '42703' }],
     [[insert(1), query('insert into item (id, name) values (1, null)')], { code: '23502' }],
-    // A deferred constraint fails at the commit itself: still a definite failure.
+    // A deferred constraint fails at the commit, which is still a definite failure.
     [[insert(1, 'same'), insert(2, 'same')], { code: '23505', constraint: 'item_name_key' }],
     [[insert(1), query('select $1::json', [circular])], TypeError],
   ]
@@ -192,7 +192,7 @@ t.test('a server that accepts no writes is refused where the URL asks for one th
   const proxy = await MessageProxy.open(target)
   t.teardown(() => proxy.close())
   proxy.decide = ({ from, type, bytes }) => {
-    if (from === 'server' && type === 'D' && bytes.includes('PostgreSQL')) bytes.write('f', bytes.length - 1) // its last column
+    if (from === 'server' && type === 'D' && bytes.includes('PostgreSQL')) bytes.write('f', bytes.length - 1) // changes the last column
     return { do: 'pass' }
   }
   const { db } = opened(t, { address: { ...addressOf(urlThrough(proxy.port, url)), writesOnly: true } })
@@ -276,7 +276,7 @@ function opened(t: Test, options: Partial<DatabaseOptions> = {}) {
   return database
 }
 
-/** A database behind a proxy that can cut the connection at the server's next message. */
+/** A database with a proxy that can cut the connection at the server's next message. */
 async function throughProxy(t: Test, options: Partial<DatabaseOptions> = {}) {
   const proxy = await MessageProxy.open(target)
   t.teardown(() => proxy.close())
@@ -297,7 +297,7 @@ function insert(id: number, name = `item ${id}`): Query {
 
 type Executor = ReturnType<typeof open>['db']
 
-/** The one value that a query of a column `value` answers. */
+/** Returns the column `value` of the first row. */
 async function valueIn<T>(db: Executor, query: RawBuilder<{ value: T }>): Promise<T | undefined> {
   return (await query.execute(db)).rows[0]?.value
 }
@@ -317,7 +317,7 @@ async function preparedTexts(db: Executor): Promise<string[]> {
   return (await query.execute(db)).rows.map(row => row.statement)
 }
 
-/** The statement that this session runs, or ran last; undefined when the session has ended. */
+/** Returns the current or last statement of a session; undefined if the session has ended. */
 async function statementOf(db: Executor, pid: number): Promise<string | undefined> {
   return await valueIn(db, sql<{ value: string }>`select query as value from pg_stat_activity where pid = ${pid}`)
 }

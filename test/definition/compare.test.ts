@@ -43,7 +43,7 @@ const PLACES: Record<string, string> = {
   ticket: 'components schemas Ticket',
 }
 
-/** Returns the base with another value at a place, which may begin with one of the words above; without a value the part is removed. */
+/** Returns the base with another value at a place, which can begin with a key of `PLACES`. Without a value, removes the part. */
 function changed(place: string, ...value: unknown[]): Json {
   const copy: Json = structuredClone(base)
   const [first = '', ...rest] = place.split(' ')

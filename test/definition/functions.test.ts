@@ -4,7 +4,7 @@ import { checkDefinition, type FunctionView, toFunctions } from '../../src/defin
 import { compile } from './ajv.js'
 import { document, type Json, many, operation, schemaRef, withBody, withOperation } from './document.js'
 
-/** The first function of a definition, as a schema that Ajv takes. */
+/** Returns the first function of a definition, as a schema for Ajv. */
 function functionOf(definition: Json): FunctionView & { parameters: { properties: Record<string, Json> } } {
   const [view] = toFunctions(definition)
   if (view === undefined) throw new Error('no function')
@@ -32,7 +32,7 @@ t.test('schemas: keywords of 2020-12 are copied unchanged, with the schemas insi
   t.strictSame(propertiesOf(withBody(kept)), [kept])
 })
 
-/** The schema of a body and what a model is given, in OpenAPI 3.0.3 if no other is named. */
+/** Schemas of bodies and the expected schemas for the model. The default version is OpenAPI 3.0.3. */
 const BODIES: { schema: unknown; given: unknown; openapi?: string; schemas?: Json; what: string }[] = parse(String.raw`
   - { what: null as well, schema: { type: string, nullable: true, enum: [a] }, given: { type: [string, 'null'], enum: [a, ~] } }
   - what: bounds that are flags
@@ -323,7 +323,7 @@ t.test('a parameter called __proto__ is a property like any other', async t => {
 })
 
 t.test('functions_too_large: the size of all functions together is limited before they are made', async t => {
-  // Each function includes every schema it needs, so a shared schema is in each of them.
+  // Each function includes every schema that it uses, so it repeats the shared schema.
   const S = { properties: many(5000, i => [`p${i}`, { type: 'string' }]) }
   const requestBody = { content: { 'application/json': { schema: schemaRef('S') } } }
   const paths = many(2000, i => [`/p${i}`, { post: { operationId: `o${i}`, summary: 'S', requestBody } }])

@@ -4,7 +4,7 @@ import type { Json } from './document.js'
 
 interface MadeCase {
   name: string
-  /** What the document demonstrates. */
+  /** The purpose of the document. */
   note?: string
   /** Differences from the base: a path with keys separated by blanks, and the new value; without a value the member is removed. */
   edits: [place: string, value?: unknown][]
@@ -13,24 +13,24 @@ interface MadeCase {
     | { ok: false; detail: { loc: (string | number)[]; type: string }[] }
 }
 
-// The cast is safe: the file belongs to these tests.
+// The file belongs to these tests.
 const { base, cases } = JSON.parse(readFileSync('test/fixtures/definitions.json', 'utf8')) as {
   base: object
   cases: MadeCase[]
 }
 
-/** Definitions made for the tests by edits of a valid one, with the expected result of the check. */
+/** Test definitions made by edits of a valid one, with the expected result of the check. */
 export const MADE = cases.map(({ name, edits, expect }) => ({ name, expect, definition: edited(edits) }))
 
-/** Where the vendors' documents are, in the sources. */
+/** The source folder of the vendors' documents. */
 export const VENDORS_FOLDER = 'test/fixtures/vendors/'
 
-/** Documents of vendors and of generators, each by the name of its file. */
+/** The documents of vendors and generators, by file name. */
 export const VENDORS = readdirSync(VENDORS_FOLDER)
   .filter(file => /\.(json|yaml)$/.test(file))
   .map(name => ({ name, definition: parse(readFileSync(VENDORS_FOLDER + name, 'utf8')) as unknown }))
 
-/** A definition in Swagger 2.0 with everything that is converted, and what it becomes. */
+/** A Swagger 2.0 definition with every convertible part, and the expected conversion. */
 export const [SWAGGER, CONVERTED] = ['given', 'converted'].map(
   (name): Json => parse(readFileSync(`test/fixtures/swagger/${name}.yaml`, 'utf8')),
 )

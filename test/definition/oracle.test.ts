@@ -7,7 +7,7 @@ import { MADE, VENDORS, VENDORS_FOLDER } from './made.js'
 
 type Differences = [pattern: RegExp, count: number, reason: string][]
 
-/** Our faults that Redocly does not share: patterns over kind, document and place. */
+/** Our faults that Redocly does not report. Each pattern matches kind, document and place. */
 const OURS_ALONE: Differences = [
   [/^openapi_version_unsupported /, 14, 'Redocly reads Swagger 2.0; here only a completion does'],
   [/^summary_missing /, 19, 'its rule wants a summary even beside a description, so it is not asked'],
@@ -22,7 +22,7 @@ const OURS_ALONE: Differences = [
   [/^dict_type references-odd.*patch$/, 1, 'it follows a reference in place of an operation'],
 ]
 
-/** Errors of Redocly at whose place we find nothing, so that the document is taken. */
+/** Redocly's errors at places where we find no fault. */
 const THEIRS_ALONE: Differences = [
   [/^path-p.*: Path .*[{]([+.;]|[^}]*:|.*[^ -~])/, 119, 'the placeholder is {+name}, has a pattern, or is not ASCII'],
   [/^path-p.*: Path .*placeholders-odd/, 24, 'the placeholder has blanks, signs or another case than the name'],
@@ -46,7 +46,7 @@ const THEIRS_ALONE: Differences = [
   [/^throws: Unsupported OpenAPI version: 3.9.* version-next/, 1, 'a later version 3 is read as 3.2'],
 ]
 
-/** Refuses every reference that leaves the document, so that nothing is read or fetched. */
+/** Refuses all references outside the document, so that nothing is read or fetched. */
 class RefusingResolver extends BaseResolver {
   override loadExternalRef = (ref: string) => Promise.reject(new Error(`${ref} is refused`))
 }
@@ -58,7 +58,7 @@ const config = await createConfig({ rules: Object.fromEntries(RULES.split(' ').m
 /** A kind of fault, warning or error, and the JSON pointer of its place. */
 type Found = [kind: string, place: string]
 
-/** Returns the kinds and places of Redocly's errors, or one at the root where it throws. */
+/** Returns the kinds and places of Redocly's errors. If Redocly throws, returns one error at the root. */
 async function redocly(definition: unknown): Promise<Found[]> {
   const document = makeDocumentFromString(JSON.stringify(definition), 'definition.json')
   try {
@@ -77,14 +77,14 @@ async function redocly(definition: unknown): Promise<Found[]> {
   }
 }
 
-/** Returns kinds and places of our faults or warnings. */
+/** Returns the kinds and places of our faults or warnings. */
 function found(list: { type: string; loc: (string | number)[] }[]): Found[] {
   const escaped = (key: string | number) => `/${String(key).replaceAll('~', '~0').replaceAll('/', '~1')}`
   const pointer = (loc: (string | number)[]) => loc.slice(2).map(escaped).join('')
   return list.map(({ type, loc }) => [type, pointer(loc).replace(/.[$]ref$/, '')])
 }
 
-/** Tells whether two findings are at one place, or one at a member of the other's. */
+/** True if both findings are at the same place or one is at a member of the other's place. */
 function together([, a]: Found, [, b]: Found): boolean {
   const parentOf = (place: string) => place.slice(0, place.lastIndexOf('/'))
   return a === b || a === parentOf(b) || b === parentOf(a)
@@ -92,14 +92,14 @@ function together([, a]: Found, [, b]: Found): boolean {
 
 const odd = readFileSync(`${VENDORS_FOLDER}references-odd.yaml`, 'utf8').replace(/^ +(Circle|Alias): .*$/gm, '')
 const uncircled = { name: 'references-odd.yaml without circles', definition: parse(odd) as unknown }
-/** Every document, and what a completion makes of those that only it makes usable. */
+/** All documents, and the completed form of those that are valid only after completion. */
 const documents = [...MADE, ...VENDORS, uncircled].flatMap(({ name, definition }) => {
   if (checkDefinition(definition).ok) return [{ name, definition }]
   const { definition: completed, check } = completeDefinition(definition, { server: 'https://api.example.com' })
   return [{ name, definition }, ...(check.ok ? [{ name: `${name}, completed`, definition: completed }] : [])]
 })
 
-/** Checks that each difference has a reason, and that each reason has its number of differences. */
+/** Requires a reason for each difference, and the expected number of differences for each reason. */
 function explained(t: Test, differences: string[], listed: Differences): void {
   let rest = [...new Set(differences)]
   for (const [pattern, count, reason] of listed) {

@@ -78,7 +78,7 @@ function build(openapi: string, operations: readonly Operation[]): Json {
     ...{ requestBodies, pathItems },
   }
   const definition = document({ openapi, paths, components })
-  // Copied through text, so that a change in one place affects no other.
+  // Copies the definition through JSON, so that its parts are not shared.
   return JSON.parse(JSON.stringify(definition))
 }
 
@@ -86,7 +86,7 @@ function listed(check: DefinitionCheck): string[] {
   return check.ok ? check.methods.map(each => `${each.name} ${each.method} ${each.path}`) : []
 }
 
-/** An independent implementation of the rules without checks: returns the methods of a valid document. */
+/** Returns the methods of a valid document. An independent implementation, without checks. */
 function methodsOf(definition: Json): string[] {
   const found: string[] = []
   for (const [path, item] of Object.entries(definition.paths as Record<string, Json>)) {
@@ -139,7 +139,7 @@ const replacement = fc.constantFrom<unknown>(
   '\ud800',
   Number.POSITIVE_INFINITY,
 )
-/** Types of faults that are reported at the use, not at the missing definition. */
+/** Types of faults that are reported where the missing part is used. */
 const AT_THE_USE = `ref_unresolved ref_target_type ref_cycle path_parameter_undeclared operation_id_duplicate
   operations_missing summary_missing`.split(/\s+/)
 
@@ -148,7 +148,7 @@ function isNear(one: Loc, other: Loc): boolean {
   return one.slice(0, length).every((step, i) => step === other[i])
 }
 
-/** Generates JSON with OpenAPI's keywords, to reach deep into the rules. */
+/** Generates JSON with OpenAPI's keywords, to reach rules for nested parts. */
 const vocabulary = fc.constantFrom(
   ...`openapi info title servers url paths /x /{id} get post head parameters name in schema content application/json
   requestBody $ref $id $anchor items properties allOf components schemas A operationId summary constructor
@@ -197,7 +197,7 @@ t.test('one mutation: the methods stay right, or a fault is at its place or at i
         return all.filter(each => !kept.has(each)).length <= lost && [...kept].every(each => all.includes(each))
       }
       refused++
-      // An object without its `$ref` has faults for its own missing fields.
+      // Without its `$ref`, an object has faults for its own missing fields.
       const near = how === REMOVED ? place.slice(0, -1) : place
       const isNamed = check.faults.some(
         fault => isNear(fault.loc.slice(AT.length), near) || AT_THE_USE.includes(fault.type),
@@ -240,11 +240,11 @@ t.test('any JSON: never throws, every loc resolves or its parent does, the answe
   t.ok(deep > runs / 30, `${deep} documents had a fault inside paths`)
 })
 
-/** None of these may be converted to a text without a check of its type. */
+/** A value that breaks code which converts it to text without checking its type. */
 const NO_TEXT = JSON.parse('{"toString":"x","valueOf":"x","toJSON":1,"length":-1}')
 const WHOLE = ['ok-base', 'style-subtypes', 'style-expanded-queries']
 t.test('an accepted path never changes the host of an accepted server', async t => {
-  // Tabs, line breaks, back slashes, and all that URL parsers drop at the ends.
+  // Includes tabs, line breaks, backslashes, and all characters that URL parsers remove at the ends.
   const pieces = '/ // \\ .. @ : ? # { } {v} {w} http: https: https:// a.example b.example v1 localhost'.split(' ')
   const blanks = ['', ' ', '\t', '\n', '\r', '\0', '\v', '\f', '\x1f', '\u00a0', '\u2028', '\ufeff']
   const text = fc.array(fc.constantFrom(...pieces, ...blanks), { maxLength: 5 }).map(each => each.join(''))

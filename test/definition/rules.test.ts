@@ -28,7 +28,7 @@ const long = (count: number) => 'k'.repeat(count)
 
 const shown = (found: DefinitionCheck['warnings']) =>
   found.map(({ type, loc }) => `${type} at ${loc.slice(2).join(' ')}`.trim())
-/** Formats every fault, and every warning, as `type at path`, with the path from the definition's root. */
+/** Formats every fault and warning as `type at path`, with the path from the definition's root. */
 const faultsOf = (definition: unknown) => {
   const check = checkDefinition(definition)
   return check.ok ? [] : shown(check.faults as DefinitionCheck['warnings'])
@@ -122,7 +122,7 @@ const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
   ],
 ]
 
-/** Addresses that no call goes to, with the end of the message, and the default of a variable. */
+/** Unusable server addresses, with the end of the message and the default of a variable. */
 const BAD_SERVERS: [url: string, why: string, variable?: string][] = parse(String.raw`[['ws://a.example.com', neither],
   ['localhost:8080/v1', neither], ['10.0.0.1:80', neither], ['https://', usable], ['https://a.example.com /', differently],
   ["/\t", differently], ['https://a.example.com\b', differently], ['https://u:p@a.example.com', user info],

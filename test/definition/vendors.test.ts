@@ -5,19 +5,19 @@ import { matchesGolden } from '../golden.js'
 import { compile } from './ajv.js'
 import { VENDORS, VENDORS_FOLDER } from './made.js'
 
-/** The server for documents that need one to be completed. */
+/** The server that completion adds to documents without one. */
 const SERVER = 'https://api.example.com'
-/** The documents that a completion does not make usable, and why. */
+/** The documents that are invalid even after completion, with the reason. */
 const NOT_TAKEN: Record<string, string> = {
   'events-openapi32.yaml': 'its references name the document by "$self"',
   'insurance-schemas31.yaml': 'its references name schemas by "$id" and "$anchor"',
   'references-odd.yaml': 'each of its references is wrong, on purpose',
   'version-bare.yaml': 'its version is "3"',
 }
-/** The number of functions of each document that Ajv compiles. */
+/** The number of functions that Ajv compiles for each document. */
 const COMPILED = 10
 
-/** Formats the faults of a check and the operations that it passes over, each with type and path. */
+/** Formats the faults of a check and its omitted operations, each with type and path. */
 function foundBy(check: DefinitionCheck): string[] {
   const passed = check.warnings.filter(({ type }) => type === 'operation_passed_over')
   const found = [...(check.ok ? [] : check.faults), ...passed]

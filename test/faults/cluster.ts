@@ -17,10 +17,7 @@ import type { WithTeardown } from '../test-service.js'
 
 const HOSTS = 'local all all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n'
 
-/**
- * A PostgreSQL server that a test breaks: on a port of its own, with fsync as in production. It is stopped and its folder
- * removed by `remove`.
- */
+/** A PostgreSQL server for a test to break, on its own port, with fsync as in production. `remove` stops it and deletes its folder. */
 export class Cluster {
   #server: ChildProcess | undefined
 
@@ -32,7 +29,7 @@ export class Cluster {
     private readonly settings: Record<string, string>,
   ) {}
 
-  /** Makes a cluster with the empty database `world`, and starts it. It is removed with the test, if that is given. */
+  /** Creates and starts a server with the empty database `world`. With `t`, removes it after the test. */
   static async create(t?: WithTeardown): Promise<Cluster> {
     const cluster = await Cluster.#empty({})
     t?.teardown(() => cluster.remove())
@@ -47,7 +44,7 @@ export class Cluster {
     return cluster
   }
 
-  /** A standby made from a copy of a stopped primary; not started. `name` is how it calls itself to its primary. */
+  /** Creates a standby from a copy of a stopped primary, without starting it. `name` is its `application_name` at the primary. */
   static async copyOf(primary: Cluster, name: string): Promise<Cluster> {
     const primary_conninfo = `host=127.0.0.1 port=${primary.port} user=postgres application_name=${name}`
     const standby = await Cluster.#empty({ cluster_name: name, primary_conninfo })
@@ -74,7 +71,7 @@ export class Cluster {
     return `postgresql://${user}@127.0.0.1:${this.port}/${database}`
   }
 
-  /** Sets a setting of the server for its next start. */
+  /** Changes a setting for the next start. */
   configure(name: string, value: string): void {
     this.settings[name] = value
   }
@@ -109,7 +106,7 @@ export class Cluster {
     this.#server = spawn('/bin/sh', ['-c', 'exec "$0" "$@" >>"$LOG" 2>&1', ...program], options)
   }
 
-  /** Waits until the server accepts connections; rejects when it ends instead. */
+  /** Waits until the server accepts connections. Throws if it ends first. */
   async ready(): Promise<void> {
     await eventually(async () => {
       if (typeof this.#server?.exitCode === 'number') throw new Error(this.log.slice(-2_000))
@@ -118,20 +115,20 @@ export class Cluster {
     })
   }
 
-  /** Stops the server: `fast` ends its sessions and checkpoints, `immediate` is a crash that recovers at the next start. */
+  /** Stops the server. `fast` ends its sessions and writes a checkpoint. `immediate` is a crash, so the next start recovers. */
   async stop(how: 'fast' | 'immediate' = 'fast'): Promise<void> {
     await this.#end(how === 'fast' ? 'SIGINT' : 'SIGQUIT')
   }
 
-  /** Kills every process of the server at once, as a power cut does. */
+  /** Kills all processes of the server at once, like a power failure. */
   async kill(): Promise<void> {
     for (const pid of this.#processes()) signal(pid, 'SIGKILL')
     await this.#end('SIGKILL')
   }
 
-  /** Stops every process in its tracks; sockets stay open and silent. */
+  /** Suspends all processes of the server. Sockets stay open but silent. */
   async freeze(): Promise<void> {
-    // Only a postmaster that has stopped starts no further process.
+    // The postmaster is suspended first, so that it cannot start further processes.
     const [postmaster = 0] = this.#processes()
     signal(postmaster, 'SIGSTOP')
     await eventually(() => statusOf(postmaster)[0] === 'T')
@@ -142,13 +139,13 @@ export class Cluster {
     for (const pid of this.#processes().reverse()) signal(pid, 'SIGCONT')
   }
 
-  /** The server's process ids, the postmaster's first. */
+  /** Returns the process ids of the server, the postmaster's first. */
   #processes(): number[] {
     const postmaster = this.#server?.pid
     return postmaster === undefined ? [] : [postmaster, ...processesWhere(pid => isChildOf(postmaster, pid))]
   }
 
-  /** Runs statements on a connection of its own. */
+  /** Runs a statement on a new connection. */
   async query<R extends pg.QueryResultRow>(text: string, values: unknown[] = [], database = 'world'): Promise<R[]> {
     const client = await this.connect(database)
     try {
@@ -159,7 +156,7 @@ export class Cluster {
     }
   }
 
-  /** Waits until this number of statements wait for a lock. */
+  /** Waits until at least `count` statements wait for a lock. */
   async lockWaits(count = 1): Promise<void> {
     const waiting = `select from pg_stat_activity where wait_event_type = 'Lock'`
     await eventually(async () => (await this.query(waiting)).length >= count)
@@ -187,7 +184,7 @@ export class Cluster {
   }
 }
 
-/** A port that nothing listens on, and that was given to nobody else. */
+/** Returns a port that nothing uses and that was not returned before. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = PORTS_FROM + (process.pid % PORT_ROWS) * PORTS_PER_ROW + (portsGiven++ % PORTS_PER_ROW)
@@ -195,7 +192,7 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** Below those that the system gives to clients; each process of the tests has a row of its own, and none takes what another was given. */
+/** The ports are below the range for clients. Each test process has its own block of ports. */
 const PORTS_FROM = 10_000
 const PORT_ROWS = 1_000
 const PORTS_PER_ROW = 22
@@ -214,7 +211,7 @@ export function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name)
   } catch {
-    // It ended meanwhile.
+    // The process has already ended.
   }
 }
 
@@ -227,9 +224,9 @@ function isChildOf(parent: number, pid: number): boolean {
   return Number(statusOf(pid)[1]) === parent
 }
 
-/** The state of a process, its parent, and more. */
+/** Returns the fields of /proc/pid/stat after the process name: the state, the parent, and more. */
 function statusOf(pid: number): string[] {
-  // The name in parentheses may hold anything; state and parent follow its end.
+  // The name in parentheses can contain any characters, so the fields are read after its end.
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
 }
@@ -240,7 +237,7 @@ export function processesWhere(matches: (pid: number) => boolean): number[] {
     try {
       return matches(pid)
     } catch {
-      return false // it has ended meanwhile
+      return false // the process has ended
     }
   })
 }

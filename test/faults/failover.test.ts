@@ -8,12 +8,12 @@ import { ask, ServiceProcess } from './service.js'
 import { Updates } from './updates.js'
 import { makeWorld } from './world.js'
 
-/* A standby hangs, then the primary dies and the standby takes over: no answer is false, and no reader of changes misses one or gets one twice. */
+/* A standby hangs. Then the primary dies and the standby takes over. No answer is wrong, and readers of changes get each change once. */
 
 t.test('no answer is false, and a reader of changes gets each once, when the standby hangs or takes over', async t => {
   const { primary, standby, token } = await primaryAndStandby()
   t.teardown(() => Promise.all([primary.remove(), standby.remove()]))
-  // One address that leads to the leader, as HAProxy is.
+  // One address that always leads to the primary, like that of HAProxy.
   const leader = { host: '127.0.0.1', port: primary.port }
   const entry = await MessageProxy.open(leader)
   t.teardown(() => entry.close())
@@ -47,7 +47,7 @@ t.test('no answer is false, and a reader of changes gets each once, when the sta
   t.strictSame(await feed.end(changes.length), changes)
 })
 
-/** Reads all changes page by page, from the cursor of the last page, and asks again if there is no answer. */
+/** Reads all changes page by page. Repeats a request without an answer. */
 class Feed {
   readonly #changes: string[] = []
   #isOver = false
@@ -62,7 +62,7 @@ class Feed {
     await eventually(() => this.#changes.length > before)
   }
 
-  /** Every change in the order in which it came: at least this number, and what one more page has. */
+  /** Waits for at least `count` changes and one more page. Returns all changes in the order in which they arrived. */
   async end(count: number): Promise<string[]> {
     await eventually(() => this.#changes.length >= count)
     this.#isOver = true
@@ -85,7 +85,7 @@ class Feed {
   }
 }
 
-/** A primary that commits only what its standby has, and that standby. */
+/** A primary with a standby. The primary commits only what the standby has received. */
 async function primaryAndStandby() {
   const primary = await Cluster.create()
   const token = await makeWorld(primary.url())

@@ -4,7 +4,7 @@ import { Cluster } from './cluster.js'
 import { ask, ServiceProcess } from './service.js'
 import { AGENT_COUNT, makeWorld, range } from './world.js'
 
-/** As many as one token may have at a time: half of the pool. */
+/** The maximum number of concurrent requests of one token: half of the pool. */
 const UPDATES = 5
 
 const cluster = await Cluster.create(t)
@@ -20,10 +20,10 @@ async function update(id: number) {
 let updates = 0
 
 t.test('503 with the default settings while the server hangs, and 200 afterwards', async t => {
-  await Promise.all(range(AGENT_COUNT).map(update)) // opens connections
+  await Promise.all(range(AGENT_COUNT).map(update)) // opens all connections
   const holder = await cluster.connect()
   await holder.query('begin; lock table audit in share mode')
-  const writing = update(1) // its one statement, commit included, waits for the lock
+  const writing = update(1) // its only statement, which also commits, waits for the lock
   await cluster.lockWaits()
   await cluster.freeze()
   t.teardown(() => cluster.thaw())

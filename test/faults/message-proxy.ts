@@ -3,24 +3,24 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 
 export interface WireMessage {
   from: 'service' | 'server'
-  /** Its type byte; empty for the first one of a connection, which has none. */
+  /** The type byte. Empty for the first message of a connection, which has none. */
   type: string
   bytes: Buffer
-  /** The id of the connection's server process; 0 until the server has named it. */
+  /** The process id of the connection's server process; 0 until the server has sent it. */
   pid: number
 }
 
-/** What happens to a message; `cut`: this number of its bytes arrive, then both sides are closed. */
+/** The action for a message. `cut` delivers the first `after` bytes, then closes both sides. */
 export type Act = { do: 'pass' } | { do: 'drop' } | { do: 'cut'; after: number }
 
 export interface MessageProxyOptions {
   host: string
   port: number
-  /** Gives the service another process id than that of the server, as poolers do. */
+  /** Changes the process id that the service receives, as poolers do. */
   disguised?: boolean
 }
 
-/** Stands between the service and its database, understands where a message ends, and does to each what a test says. */
+/** A proxy between the service and its database. `decide` returns the action for each message. */
 export class MessageProxy {
   decide: (message: WireMessage) => Act = () => ({ do: 'pass' })
   readonly #sockets = new Set<Socket>()
@@ -30,11 +30,11 @@ export class MessageProxy {
     readonly port: number,
   ) {}
 
-  /** Each connection goes to where `target` leads then. */
+  /** Opens a proxy. Each new connection uses the current host and port in `target`. */
   static async open(target: MessageProxyOptions): Promise<MessageProxy> {
     const server = createServer()
     await once(server.listen(0, '127.0.0.1'), 'listening')
-    const proxy = new MessageProxy(server, (server.address() as AddressInfo).port) // it listens on TCP
+    const proxy = new MessageProxy(server, (server.address() as AddressInfo).port) // a TCP address
     server.on('connection', near => {
       const { host, port, disguised = false } = target
       const far = host.startsWith('/') ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host)
@@ -45,7 +45,6 @@ export class MessageProxy {
     return proxy
   }
 
-  /** Cuts every connection. */
   cut(): void {
     for (const socket of this.#sockets) socket.destroy()
   }
@@ -73,12 +72,12 @@ export class MessageProxy {
         const type = isTyped ? String.fromCharCode(bytes[0] ?? 0) : ''
         isTyped = true
         if (from === 'server' && type === 'K') {
-          ends.pid = bytes.readInt32BE(5) // BackendKeyData has the process id after type and length
+          ends.pid = bytes.readInt32BE(5) // the process id in BackendKeyData follows type and length
           if (ends.disguised) bytes.writeInt32BE(ends.pid + 1_000_000, 5)
         }
         const act = this.decide({ from, type, bytes, pid: ends.pid })
         if (act.do === 'cut') {
-          // What is cut behind its last byte is delivered; the other side is gone at once.
+          // The bytes before the cut are delivered, while the sender's connection closes at once.
           target.end(bytes.subarray(0, act.after), () => target.destroy())
           source.destroy()
           return
@@ -89,7 +88,7 @@ export class MessageProxy {
   }
 }
 
-/** Of the message that begins here; endless while that is not known. */
+/** Returns the length of the message that begins here, or infinity while it is unknown. */
 function lengthOf(bytes: Buffer, isTyped: boolean): number {
   const at = isTyped ? 1 : 0
   return bytes.length < at + 4 ? Number.POSITIVE_INFINITY : bytes.readInt32BE(at) + at

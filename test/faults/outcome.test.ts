@@ -8,7 +8,7 @@ import { MessageProxy } from './message-proxy.js'
 import { ask as askWith, ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
 
-/* The answer to a write is true if its connection is cut or its database hangs. */
+/* The answer to a write states the true outcome even if the connection is cut or the database hangs. */
 
 const cluster = await Cluster.create(t)
 const token = await makeWorld(cluster.url())
@@ -28,14 +28,14 @@ const NEW = {
   tool: { name: 'made', definition: DEFINITION, passthrough_auth: false },
 }
 
-/** A write that is ready to be sent, and how often its effect is stored. */
+/** A write that is ready to be sent. `stored` counts how often its effect is stored. */
 interface Write {
   send(by: ServiceProcess, headers?: Headers): ReturnType<typeof ask>
   stored(): Promise<number>
   sent?: string
 }
 
-/** Each write of both kinds by a description of its own. */
+/** Prepares a write on an agent or tool that is identified by its description. */
 const WRITES: Record<string, (kind: Kind, description: string) => Promise<Write>> = {
   update: async (kind, description) => ({
     send: (by, headers) => update(by, kind, description, headers),
@@ -61,7 +61,7 @@ const WRITES: Record<string, (kind: Kind, description: string) => Promise<Write>
     return {
       send: (by, headers) => ask(by, 'POST', `${PLACES[kind]}/1/restore`, { version }, headers),
       stored: async () => (await auditRows(description)) - 1,
-      sent: description, // after the commit of what it reads
+      sent: description, // the commit to cut is the first one after this text
     }
   },
 }
@@ -72,7 +72,7 @@ for (const [act, prepare] of Object.entries(WRITES)) {
       for (const key of [undefined, `"lost ${act} ${kind}"`]) {
         const description = `lost ${act} ${kind} ${key}`
         const write = await prepare(kind, description)
-        // One statement commits itself, without a key.
+        // An update without a key is one statement, which commits itself.
         if (act === 'update' && key === undefined) onMessage(description, loseNextAnswer)
         else onCommit(write, loseNextAnswer)
         const answer = await write.send(service, key === undefined ? {} : { 'idempotency-key': key })
@@ -124,7 +124,7 @@ for (const [act, prepare] of Object.entries(WRITES)) {
         passAll()
         const outcome = status < 300 ? 'applied' : String(body.outcome)
         const stored = await write.stored()
-        // `unknown` is never false, and has to be rare.
+        // The outcome `unknown` is always allowed, but it must be rare.
         const isTrue = outcome === 'unknown' ? stored <= 1 : stored === (outcome === 'applied' ? 1 : 0)
         t.ok(isTrue, `${description}: ${status} ${outcome}, stored ${stored}`)
         told.set(outcome, (told.get(outcome) ?? 0) + 1)
@@ -160,7 +160,7 @@ t.test('503 unknown, not not_applied, for a repetition whose key could not be lo
   t.equal((await again()).status, 200)
   for (const statements of [0, 1]) {
     let passed = 0
-    line.decide = ({ type }) => (type !== 'B' || passed++ < statements ? { do: 'pass' } : { do: 'cut', after: 0 }) // the first one establishes the caller
+    line.decide = ({ type }) => (type !== 'B' || passed++ < statements ? { do: 'pass' } : { do: 'cut', after: 0 }) // the first one authenticates
     const answer = await again()
     t.match(answer, { status: 503, body: { reason: 'database_unreachable', outcome: 'unknown' } }, `${statements}`)
     passAll()
@@ -245,7 +245,7 @@ function update(by: ServiceProcess, kind: Kind, description: string, headers?: H
   return ask(by, method, `${PLACES[kind]}/1${query}`, { description }, headers)
 }
 
-/** Calls `act` with the server process of each message of the service that has this text; if it answers false, both sides are cut in its place. */
+/** Calls `act` with the server process for each message with this text from the service. If `act` returns false, both sides are cut. */
 function onMessage(text: string, act: (pid: number) => unknown): void {
   line.decide = ({ from, bytes, pid }) => {
     const isMet = from === 'service' && bytes.includes(text)
@@ -253,7 +253,7 @@ function onMessage(text: string, act: (pid: number) => unknown): void {
   }
 }
 
-/** Calls `act` with the server process that a write's commit is on its way to. */
+/** Calls `act` with the server process that is about to receive the commit of a write. */
 function onCommit({ sent = '' }: Pick<Write, 'sent'>, act: (pid: number) => unknown): void {
   let isMet = false
   line.decide = ({ from, bytes, pid }) => {
@@ -263,7 +263,7 @@ function onCommit({ sent = '' }: Pick<Write, 'sent'>, act: (pid: number) => unkn
   }
 }
 
-/** Cuts both sides in the place of the server's next message. */
+/** Cuts both sides instead of delivering the server's next message. */
 function loseNextAnswer(): void {
   line.decide = ({ from }) => {
     if (from === 'service') return { do: 'pass' }
@@ -272,7 +272,7 @@ function loseNextAnswer(): void {
   }
 }
 
-/** Stops a server process in its tracks before it gets the message that is on its way. */
+/** Suspends a server process before it receives the current message. */
 function hang(pid: number): void {
   hanging.add(pid)
   signal(pid, 'SIGSTOP')

@@ -28,12 +28,12 @@ t.test('behind PgBouncer in transaction mode', { skip }, async t => {
     await updates.more('200', 100)
     await updates.stop()
     t.strictSame(await updates.wrong(cluster), [])
-    // On a busy machine one of them may wait longer than LOCK_TIMEOUT_MS.
+    // On a busy machine, an update can wait longer than LOCK_TIMEOUT_MS.
     t.equal(updates.count('200') + updates.count('503 not_applied'), updates.told.size)
   })
 
   t.test('503, not applied: the lock and statement timeouts hold for single statements too', async t => {
-    // The statement that authenticates waits for this lock, the one that writes would for the other.
+    // The first lock blocks the statement that authenticates. The second blocks the statement that writes.
     for (const lock of ['lock table token in access exclusive mode', 'lock table audit in access exclusive mode']) {
       const client = await cluster.connect()
       await client.query(`begin; ${lock}`)

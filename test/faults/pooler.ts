@@ -9,7 +9,7 @@ import { ended, freePort } from './cluster.js'
 
 const PROGRAM = '/usr/sbin/pgbouncer'
 
-/** PgBouncer in transaction mode before a server, as Debian's package has it. Every database of the server goes by its own name. */
+/** PgBouncer in transaction mode, from Debian's package. It offers every database of the server by its own name. */
 export class Pooler {
   #child: ChildProcess | undefined
 
@@ -22,7 +22,7 @@ export class Pooler {
     return existsSync(PROGRAM)
   }
 
-  /** Starts it before the server on this port of the loopback address, with few connections to each database. */
+  /** Starts PgBouncer for the server on this local port, with few connections to each database. */
   static async start(serverPort: number): Promise<Pooler> {
     const account = accountFor()
     const folder = mkdtempSync(join(tmpdir(), 'agents-pooler-'))
@@ -49,7 +49,7 @@ export class Pooler {
     return `postgresql://postgres@127.0.0.1:${this.port}/${database}`
   }
 
-  /** Ends it with every connection, and starts it again. */
+  /** Restarts PgBouncer, which closes all connections. */
   async restart(): Promise<void> {
     await this.#end()
     const options = { ...accountFor(), cwd: '/', stdio: 'ignore' } as const

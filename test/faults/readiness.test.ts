@@ -32,7 +32,7 @@ t.test('updates are 503 database_full while the disk is full, then stored again'
   while (spawnSync('sh', ['-c', `head -c 1000000 /dev/zero >> ${ballast}`]).status === 0);
   await eventually(async () => (await update(randomBytes(1_000).toString('hex'))) === 503)
   t.equal((await service.readiness()).status, 200, 'reads are answered')
-  // The answer may be here before the line of the log, which comes through a pipe.
+  // The log comes through a pipe, so the answer can arrive earlier.
   await eventually(async () => /"refusal":"database_full".*"outcome":"not_applied"/.test(service.log))
   rmSync(ballast)
   await eventually(async () => (await update('again')) === 200)
@@ -72,7 +72,7 @@ t.test('200 for updates that wait for a standby: nothing ends that wait, however
   t.notMatch(service.log, /"outcome":"unknown"/)
 })
 
-/** Sets a setting of the running server. */
+/** Changes a setting of the running server. */
 async function configure(cluster: Cluster, name: string, value: string): Promise<void> {
   await cluster.query(`alter system set ${name} = '${value}'`, [], 'postgres')
   await cluster.query('select pg_reload_conf()', [], 'postgres')

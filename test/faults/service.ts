@@ -10,7 +10,7 @@ export interface Readiness {
   detail?: string
 }
 
-/** Characters of the log's end that are kept at least, to show what happened. It is cut at twice as many: each cut copies it. */
+/** The minimum number of last characters of the log to keep. The log is cut only at twice this length, because each cut copies it. */
 const LOG_KEPT = 1_000_000
 
 const OWN_SETTINGS = {
@@ -22,7 +22,7 @@ const OWN_SETTINGS = {
   HISTORY_VERSIONS_MAX: '100000',
 }
 
-/** Sends a request with a token; answers it with its body, which is JSON or empty. */
+/** Sends a request with a token. Returns the answer with its body, which is JSON or empty. */
 export async function ask(
   { port }: { port: number },
   token: string,
@@ -47,7 +47,7 @@ interface Sent {
   signal?: AbortSignal | null
 }
 
-/** The real service in a process of its own, on a free port. */
+/** The real service in its own process, on a free port. */
 export class ServiceProcess {
   #child: ChildProcess | undefined
   #log = ''
@@ -57,7 +57,7 @@ export class ServiceProcess {
     private readonly env: Record<string, string>,
   ) {}
 
-  /** Starts the service with these settings and waits until it can serve. It is killed with the test, if that is given. */
+  /** Starts the service with these settings and waits until it is ready. With `t`, kills it after the test. */
   static async start(env: Record<string, string>, t?: WithTeardown): Promise<ServiceProcess> {
     const service = new ServiceProcess(await freePort(), env)
     t?.teardown(async () => void (await service.stop('SIGKILL')))
@@ -74,7 +74,7 @@ export class ServiceProcess {
     return this.#child?.pid ?? 0
   }
 
-  /** The port of the metrics, which the log names. */
+  /** The port of the metrics server, read from the log. */
   get metricsPort(): number {
     const line = this.#log.split('\n').find(text => text.includes('the metrics are listening'))
     return JSON.parse(line ?? '{}').port
@@ -88,7 +88,7 @@ export class ServiceProcess {
     const program = fileURLToPath(new URL('../../src/server.js', import.meta.url))
     const { PATH = '' } = process.env
     const child = spawn(process.execPath, [program], {
-      // The checkers read the whole history: what a start prunes is another test's subject.
+      // The tests read the whole history, so nothing may be pruned.
       env: { PATH, ...OWN_SETTINGS, PORT: String(this.port), ...this.env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
@@ -119,7 +119,7 @@ export class ServiceProcess {
     }
   }
 
-  /** Ends the process; resolves to its exit code, null when a signal ended it. */
+  /** Stops the process. Returns its exit code; null if a signal ended it. */
   async stop(how: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
     const child = this.#child
     if (child === undefined) return null

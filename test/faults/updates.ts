@@ -10,9 +10,9 @@ interface Queried {
 const NEW_AGENT = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }
 const CREATES_EVERY = 4
 
-/** Callers that update one agent each and at times create one or restore an earlier version of theirs, one change after the other, and what each change was answered. */
+/** Callers that each change one agent, one change after another. Some changes create an agent or restore an earlier version. Stores each answer. */
 export class Updates {
-  /** By the request id: a status, of a 503 with its outcome; `cut` where no answer came. */
+  /** Answers by request id: the status, for a 503 also the outcome, and `cut` if there was no answer. */
   readonly told = new Map<string, string>()
   readonly #lanes: Promise<unknown>
   #isOver = false
@@ -33,12 +33,12 @@ export class Updates {
     return [...this.told.values()].filter(each => each === answer).length
   }
 
-  /** Waits for this number of further answers of this kind. */
+  /** Waits for at least `least` further answers of this kind. */
   async more(answer: string, least = 5): Promise<void> {
     for (const wanted = this.count(answer) + least; this.count(answer) < wanted; ) await sleep(20)
   }
 
-  /** The updates whose answer is not true of the audit trail, and the kinds of answers that must not be. */
+  /** Returns the answers that contradict the audit trail, and answers of unexpected kinds. */
   async wrong(database: Queried): Promise<unknown[]> {
     const rows = await database.query<{ id: string }>(`select split_part(request_id, '.', 1) as id from audit`)
     return [...this.told].filter(([request, answer]) => {
@@ -50,7 +50,7 @@ export class Updates {
 
   async #lane(id: number): Promise<void> {
     let answer = ''
-    let version = 0 // of the last update: the one before has another content, and from 2 on an audit row
+    let version = 0 // of the last update; from version 3, the previous version has different content and an audit row
     for (let number = 0; !this.#isOver; number++) {
       const request = `${process.pid}-${Math.round(performance.now() * 1_000)}-${id}-${number}`
       const restores = number % CREATES_EVERY === 2 && answer === '200' && version > 2

@@ -5,7 +5,7 @@ import { openUrl } from '../../src/db/open.js'
 
 export const AGENT_COUNT = 8
 
-/** Fills an empty database with an administrator, agents and tools; answers the administrator's token. */
+/** Fills an empty database with an administrator, agents and tools. Returns the administrator's token. */
 export async function makeWorld(url: string): Promise<string> {
   const database = openUrl(url, readConfig({}))
   const { db } = database

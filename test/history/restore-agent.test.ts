@@ -3,7 +3,7 @@ import { ALICE, BOB, CAROL } from '../fixtures/users.js'
 import { auditRows, faultsOf, hashOfEverything, storedAgent, warningsOf } from '../updates/stored-state.js'
 import { historyWorld } from './world.js'
 
-/* `POST /persona/{id}/restore`: an agent becomes what it was, by the rights of the caller. */
+/* `POST /persona/{id}/restore`: restores an earlier version of an agent with the rights of the caller. */
 
 const world = await historyWorld(t)
 const { call, db, query, alice, bob, admin, get, patch, agentOf, apply, makeBobEditor } = world

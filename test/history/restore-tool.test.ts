@@ -4,7 +4,7 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { auditRows, faultsOf, hashOfEverything, storedTool, warningsOf } from '../updates/stored-state.js'
 import { historyWorld } from './world.js'
 
-/* `POST /admin/tool/custom/{id}/restore`: a tool becomes what it was, except for its secrets. */
+/* `POST /admin/tool/custom/{id}/restore`: restores an earlier version of a tool without its secrets. */
 
 const world = await historyWorld(t)
 const { db, admin, get, put, toolOf, apply } = world
@@ -14,7 +14,7 @@ const restore = (id: number, version: number, token = admin, headers: Record<str
 t.test('200: the definition comes back text for text, with every field but the secrets', async t => {
   const custom_headers = [{ key: 'X-Key', value: 'one' }]
   const id = await toolOf({ custom_headers, oauth_config_id: 1, description: 'first' })
-  // Keys in no usual order, and numbers as JavaScript would not write them.
+  // Keys in an unusual order, and numbers in forms that JavaScript does not write.
   const text = `{"paths":{"/a":{"get":{"operationId":"a","summary":"A","x-n":[1.0,12345678901234567890]}}},"servers":[{"url":"https://a.example.com"}],"info":{"title":"t"},"openapi":"3.1.0"}`
   await put(id, `{"definition":${text},"passthrough_auth":true}`)
   await put(id, { definition: DEFINITION, name: 'third', description: '', oauth_config_id: null })

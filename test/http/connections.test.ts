@@ -2,9 +2,9 @@ import t, { type Test } from 'tap'
 import { InvalidConfiguration, readConfig } from '../../src/config.js'
 import { begin, eventually, RawConnection, type Running, running } from './running.js'
 
-/* Connections: what does not arrive in time or is no HTTP, how many there may be, and whose they are. */
+/* Slow and malformed requests, and the settings for proxies and ports. */
 
-/** A service that waits 2 s for a request. */
+/** Starts a service that waits at most 2 s for a request. */
 async function hurried(t: Test): Promise<Running> {
   const service = await running(t, {}, { listen: true })
   Object.assign(service.app.server, { requestTimeout: 2_000, headersTimeout: 2_000 })

@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { eventually, inWork, RawConnection, type Running, running, whenInWork } from './running.js'
 
-/** Longer than a test file may take: if the end waited for one of these, it would hang. */
+/** Longer than the limit of a test file, so the test fails if the shutdown waits for one of these timeouts. */
 const NEVER_MS = 2_000_000
 const ENDLESS = { requestTimeout: NEVER_MS, headersTimeout: NEVER_MS, keepAliveTimeout: NEVER_MS, timeout: NEVER_MS }
 
@@ -13,7 +13,7 @@ function open(t: Test, port: number, text: string): RawConnection {
   return connection
 }
 
-/** Ends a service; its end must not wait for the connections, which close. */
+/** Ends a service whose timeouts never take effect, and waits until the connections are closed. */
 async function requireEnd({ app, service }: Running, connections: RawConnection[]): Promise<void> {
   Object.assign(app.server, ENDLESS)
   service.drain()
@@ -53,12 +53,12 @@ t.test('a client that stops sending, or reads no answer, does not hold up the en
   app.server.on('connection', socket => accepted.push(socket))
   const update = `PATCH /persona/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\nContent-Length: 60000\r\n\r\n{`
   const silent = open(t, port, update)
-  // Fast enough to count as one that goes on, and without an end.
+  // A body that arrives steadily, so that no timeout applies, and never ends.
   const steady = open(t, port, update.replace('Content-Length: 60000', 'Transfer-Encoding: chunked').replace(/{$/, ''))
   const piece = `${(1024).toString(16)}\r\n${' '.repeat(1024)}\r\n`
   const drip = setInterval(() => steady.write(piece), 20)
   t.teardown(() => clearInterval(drip))
-  // More answers than the buffers of both sides hold.
+  // The answers exceed the buffers of both sides.
   open(t, port, 'GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(15)).socket.pause()
   const areHeld = () => accepted.some(({ writableLength }) => writableLength > 0)
   await eventually(async () => (await inWork(started)) === 2 && areHeld())

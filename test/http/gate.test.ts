@@ -4,16 +4,16 @@ import { mintToken } from '../../src/auth/token.js'
 import { eventually } from '../eventually.js'
 import { begin, RawConnection, type Running, running, saysItsLimit, tokenOf, whenInWork } from './running.js'
 
-/* What one caller may use, and what nobody may hold while others need it. */
+/* The limits of one caller, and the resources that a caller must not hold while others need them. */
 
-/** A read of an agent that is not there: 404 once the caller is known. */
+/** Reads an agent that does not exist. The answer is 404 if the caller is authenticated. */
 const ask = ({ call }: Running, { token, url = '/persona/999999' }: { token?: string | undefined; url?: string }) =>
   call('GET', url, token === undefined ? {} : { token })
 
 let others = 0
 const otherToken = ({ database }: Running) => tokenOf(database, { email: `alice+${++others}@example.com` })
 
-/** Another token, when it and the one of the service have been seen valid. */
+/** Returns another token, after both tokens were authenticated. */
 async function knownToken(t: Test, service: Running): Promise<string> {
   const token = await otherToken(service)
   for (const one of [token, service.token]) t.equal((await ask(service, { token: one })).statusCode, 404)
@@ -52,7 +52,7 @@ t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others g
 })
 
 t.test('429 still after more made-up tokens than are remembered: they push out no count of a valid one', async t => {
-  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '1', CONCURRENT_REQUESTS_MAX: '2' }) // remembers 20
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '1', CONCURRENT_REQUESTS_MAX: '2' }) // the gate remembers 20 tokens
   t.equal((await ask(service, service)).statusCode, 404)
   for (let i = 0; i < 30; i++) t.equal((await ask(service, { token: mintToken('person').token })).statusCode, 401)
   t.equal((await ask(service, service)).statusCode, 429)
@@ -114,14 +114,14 @@ t.test('429 for a token of which 100 requests wait for half of the pool; another
 t.test('401 for a token that is revoked while its request waits for a place, also a new one', async t => {
   const service = await running(t, { DATABASE_POOL_SIZE: '1', LOCK_TIMEOUT_MS: '60000' }, { listen: true })
   const { database, statements, token } = service
-  const holding = await database.db.startTransaction().execute() // both look-ups wait for the only connection
+  const holding = await database.db.startTransaction().execute() // holds the only connection, so that both look-ups wait
   const { socket } = begin(service)
   await whenInWork(service, 1)
   const waiting = ask(service, service)
   await whenInWork(service, 2)
   const before = statements.length
   await holding.rollback().execute()
-  await eventually(() => statements.length >= before + 3) // the look-ups, and the last use
+  await eventually(() => statements.length >= before + 3) // both look-ups, and the record of the last use
   await database.db.updateTable('token').set({ revoked_at: new Date().toISOString() }).execute()
   socket.destroy()
   t.equal((await waiting).statusCode, 401)

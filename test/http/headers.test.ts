@@ -5,7 +5,7 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { faultsOf } from '../updates/stored-state.js'
 import { RawConnection, running } from './running.js'
 
-/* How the head of a request is read: headers of which there may be one, the form of a body, ids that a client chooses, addresses. */
+/* Repeated headers, media types of bodies, limits of bodies, request ids of clients, and unknown addresses. */
 
 const service = await running(t, { RATE_LIMIT_PER_MINUTE: '0' }, { listen: true })
 const { app, token, inactiveToken } = service

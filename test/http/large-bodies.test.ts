@@ -9,7 +9,7 @@ import { worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { running } from './running.js'
 
-/** Beyond what is parsed on the thread that serves requests. */
+/** More than the size up to which the main thread parses a body. */
 const LARGE_BYTES = 100_000
 const PUT = '/admin/tool/custom/10'
 const VALIDATE = '/admin/tool/custom/validate'
@@ -46,14 +46,14 @@ t.test('a large body is answered as the same body without its spaces is', async 
     t.equal(small?.status, status, `${method} ${url} ${text.slice(0, 40)}`)
     t.strictSame(large, small)
   }
-  // The place of a syntax error counts the spaces.
+  // The position of a syntax error includes the spaces.
   const [small, large] = await both('PUT', PUT, '{"name":')
   t.strictSame(small?.body.detail[0].loc, ['body', 8])
   t.strictSame(large?.body.detail[0].loc, ['body', LARGE_BYTES + 8])
 })
 
 const input = { strict: false, query: {}, use: null }
-const callerOf = (id: number) => ({ token: { id } }) as unknown as Caller // what tells callers apart
+const callerOf = (id: number) => ({ token: { id } }) as unknown as Caller // workers distinguish callers by token id
 const small = JSON.stringify({ definition: DEFINITION })
 
 function request(id: number, text: string, socket = { destroyed: false }) {
@@ -68,14 +68,14 @@ function workersOf(t: { teardown(fn: () => Promise<void>): unknown }, options: P
 }
 
 t.test('503 for a body that takes longer than it may', async t => {
-  const { validate } = workersOf(t, { deadlineMs: 1 }) // to start a worker takes longer
+  const { validate } = workersOf(t, { deadlineMs: 1 }) // starting a worker takes longer
   const refused = await validate(1, small).catch(error => error)
   t.ok(refused instanceof Unavailable)
   t.match(refused, { reason: 'overloaded', outcome: 'not_applied', message: /took more than 0.001 s/ })
 })
 
 t.test('422 for a definition that takes too much memory; the next one is served, and one beside it', async t => {
-  const { validate } = workersOf(t, { bodyLimitBytes: 1 }) // 64 MiB for a worker
+  const { validate } = workersOf(t, { bodyLimitBytes: 1 }) // gives a worker 64 MiB
   const huge = `{"definition":{"x":[${Array.from({ length: 240_000 }, (_, i) => `{"k${i}":{}}`)}]}}`
   const failing = validate(1, huge).catch(error => error)
   const beside = validate(2, small)
@@ -91,7 +91,7 @@ t.test('what nobody waits for any more is not worked on', async t => {
   t.ok((await workers.run('validate_tool', gone, input).catch(error => error)) instanceof ClientGone)
 })
 
-/** A request whose body is still to be sent; `answered` waits for the end of its answer. */
+/** Starts a request without sending its body. `answered` waits for the end of the answer. */
 function begun(port: number, method: string, path: string, token: string, agent?: Agent) {
   const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
   const sent = send({ port, host: '127.0.0.1', method, path, headers, agent })

@@ -5,7 +5,7 @@ import t from 'tap'
 import { DEFINITION } from '../matrix-organisation.js'
 import { eventually, inWork, RawConnection, type Running, running, tokenOf, whenInWork } from './running.js'
 
-/* Clients that leave, at every stage of a request: what they held of the bounds is given back, once. */
+/* Clients that disconnect at any stage of a request release everything that they held, exactly once. */
 
 const SETTINGS = { RATE_LIMIT_PER_MINUTE: '0' }
 const LARGE = JSON.stringify({ definition: { ...DEFINITION, 'x-note': 'x'.repeat(40_000) } })
@@ -26,7 +26,7 @@ interface Operation {
   body?: string
 }
 
-/** The parts of a request: up to the end of its headers, and its body. */
+/** Returns the head and the body of a request as text. */
 function textOf(operation: Operation, token: string): { head: string; body: string } {
   const { body = '' } = operation
   const length = body === '' ? '' : `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n`
@@ -34,7 +34,7 @@ function textOf(operation: Operation, token: string): { head: string; body: stri
   return { head: `${first}${length}\r\n`, body }
 }
 
-/** How much of a request is sent: a part of the headers, these, a part of the body, all of it, and three times. */
+/** The part of a request to send: part of the head, the head, the head and part of the body, the whole request, or three requests. */
 const WAYS: ((head: string, body: string) => string)[] = [
   head => head.slice(0, -10),
   head => head,
@@ -43,7 +43,7 @@ const WAYS: ((head: string, body: string) => string)[] = [
   (head, body) => (head + body).repeat(3),
 ]
 
-/** Sends as much of a request and leaves after a time; the connection does not read. */
+/** Sends this part of a request without reading the answer, and disconnects after `ms`. */
 async function leave({ port, token }: Running, operation: Operation, way: (typeof WAYS)[number], ms: number) {
   const { head, body } = textOf(operation, token)
   const client = new RawConnection(port)
@@ -87,10 +87,10 @@ t.test('whatever a client has sent when it leaves, and whatever it then waits fo
   t.ok(service.log.some(line => line.includes('"client":"127.0.0.1"')))
 })
 
-/** Beyond what the buffers of both sides of a connection take. */
+/** More than the buffers of both sides of a connection hold. */
 const UNREAD_BYTES = 12_000_000
 
-/** A service whose agent 2 has an answer of that size, and a reader of it that does not read. */
+/** Starts a service with an answer of this size for agent 2, and a client that does not read it. */
 async function unread(t: Parameters<typeof running>[0], settings: Record<string, string>) {
   const SNAPSHOT_BYTES_MAX = String(16 * 2 ** 20)
   const service = await running(t, { ...SETTINGS, SNAPSHOT_BYTES_MAX, ...settings }, { listen: true })

@@ -11,7 +11,7 @@ const SECRET = 'planted-secret'
 const TOOL = '/admin/tool/custom/999999'
 const VALIDATE = '/admin/tool/custom/validate'
 
-/** A request that carries secrets in every part that may hold one. */
+/** Sends a request with secrets in every part that can contain one. */
 function ask({ call }: Running, { method = 'PUT', url = TOOL, body = '{}', headers, ...sent }: Asked) {
   const secret = { 'x-secret': SECRET, cookie: `session=${SECRET}` }
   return call(method, url, { ...sent, body, headers: { ...secret, ...headers } })
@@ -23,7 +23,7 @@ interface Asked extends Call {
 }
 
 const lines = ({ log }: Running) => log.map(line => JSON.parse(line))
-/** The lines that tell of answers. */
+/** The log lines of answered requests. */
 const answered = (service: Running) => lines(service).filter(({ msg }) => msg === 'request answered')
 
 const HEADERS = JSON.stringify({ custom_headers: [{ key: 'Authorization', value: SECRET }] })

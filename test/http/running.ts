@@ -13,27 +13,27 @@ import { worldDatabase } from '../world.js'
 
 export { eventually }
 
-/** How many requests the metrics say are in work. */
+/** Returns the number of requests in work from the metrics. */
 export async function inWork({ metrics }: Pick<Running, 'metrics'>): Promise<number> {
   return Number(/agents_http_requests_in_work (\d+)/.exec(await metrics.registry.metrics())?.[1])
 }
 
-/** Waits until that many are. */
+/** Waits until this number of requests are in work. */
 export async function whenInWork(service: Pick<Running, 'metrics'>, count: number): Promise<void> {
   await eventually(async () => (await inWork(service)) === count)
 }
 
-/** The service as its process builds it, on a database of its own, with its log in memory. */
+/** The service as its process builds it, on its own database. The log is kept in memory. */
 export interface Running extends Started {
   /** A token of an administrator. */
   token: string
-  /** A token of a person who is not active any more. */
+  /** A token of an inactive user. */
   inactiveToken: string
-  /** The port, once `listen` was asked for. */
+  /** The port, if `listen` was requested. */
   port: number
 }
 
-/** The service over a database, as its process builds it. It ends with the test. */
+/** Builds the service on a database as its process does. It is closed after the test. */
 export async function observedService(
   t: WithTeardown,
   url: string,
@@ -61,15 +61,13 @@ export async function observedService(
 interface Started extends TestService {
   database: Database
   metrics: Metrics
-  /** Everything that was logged, one JSON text a line. */
+  /** The log, one JSON text for each line. */
   log: string[]
-  /** The texts of the statements that the service sent, in their order; a test's own on this database are among them. */
+  /** The statements in order: those of the service, and those that the test sends through the same database. */
   statements: string[]
 }
 
-/**
- * Starts the service with these settings over the defaults. `listen` opens a port on loopback, else requests are injected.
- */
+/** Starts the service with these settings. With `listen`, opens a port on the loopback address. Without it, requests are injected. */
 export async function running(
   t: WithTeardown,
   settings: Record<string, string> = {},
@@ -85,7 +83,7 @@ export async function running(
   }
 }
 
-/** Makes a person with all permissions and answers a token of theirs. */
+/** Creates a user with all permissions and returns a token. */
 export async function tokenOf({ db }: Database, person: { email: string; active?: boolean }): Promise<string> {
   const { token, hash } = mintToken('person')
   const user = await db
@@ -97,7 +95,7 @@ export async function tokenOf({ db }: Database, person: { email: string; active?
   return token
 }
 
-/** A connection that collects what comes in. */
+/** A connection that collects the received text. */
 export class RawConnection {
   text = ''
   readonly closed: Promise<void>
@@ -108,7 +106,7 @@ export class RawConnection {
     this.socket.on('data', chunk => {
       this.text += chunk.toString('latin1')
     })
-    this.socket.on('error', () => {}) // a cut connection is what some tests wait for
+    this.socket.on('error', () => {}) // some tests wait for a cut connection
     this.closed = new Promise(resolve => this.socket.once('close', () => resolve()))
   }
 
@@ -117,7 +115,7 @@ export class RawConnection {
     return this
   }
 
-  /** Resolves when what came in matches. */
+  /** Waits until the received text matches, and returns it. */
   async until(pattern: RegExp): Promise<string> {
     await eventually(() => pattern.test(this.text)).catch(() =>
       Promise.reject(new Error(`no ${pattern}: ${this.text}`)),
@@ -125,19 +123,19 @@ export class RawConnection {
     return this.text
   }
 
-  /** The body of the last answer, as JSON. */
+  /** The JSON body of the last answer. */
   json(): Record<string, unknown> {
     return JSON.parse(this.text.slice(this.text.lastIndexOf('\r\n\r\n') + 4))
   }
 }
 
-/** Begins an update and sends nothing of its body. */
+/** Starts an update without sending its body. */
 export function begin({ port, token }: Running, of = token, length = 'Content-Length: 20'): RawConnection {
   const line = 'PATCH /persona/999999?update_mask=description HTTP/1.1'
   return new RawConnection(port).write(`${line}\r\nHost: a\r\nAuthorization: Bearer ${of}\r\n${length}\r\n\r\n`)
 }
 
-/** Checks that a 429 says in words what its headers say in numbers: how much the limit is, and when to try again. */
+/** Checks that the text and the headers of a 429 state the same limit and the same time of a retry. */
 export function saysItsLimit(t: Test, { headers, json }: Pick<LightMyRequestResponse, 'headers' | 'json'>): void {
   const { 'retry-after': retryAfter, 'ratelimit-policy': policy, ratelimit } = headers
   const [, quota] = /;q=(\d+)/.exec(String(policy)) ?? []

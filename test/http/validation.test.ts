@@ -7,7 +7,7 @@ import { collectFaults } from '../../src/validation/faults.js'
 import { innerSchema } from '../../src/validation/vocabulary.js'
 import { worldApp } from '../app.js'
 
-/* The schema of a route is what acts: another schema refuses something else. */
+/* Requests and answers follow the schemas of their routes. */
 
 const { call, token, admin } = await worldApp(t)
 
@@ -25,7 +25,7 @@ t.test('the query parameters that the document lists are those that the service 
     const url = path.replace(/\{\w+\}/, '1')
     for (const name of new Set(listed.flat())) {
       const answer = await call(method.toUpperCase(), `${url}?${name}=?`, { token: as, body: 'null' })
-      // A value that every text fits, such as a name, is answered with what it finds; a cursor of another feed is 410.
+      // A declared parameter can accept the value `?`, so other statuses than 422 are possible.
       const faults: Fault[] = answer.statusCode === 422 ? answer.json().detail : []
       const unknown = faults.some(({ loc, type }) => loc[0] === 'query' && type === 'extra_forbidden')
       t.equal(unknown, !listed[index]?.includes(name), `${method} ${url} ${name}: ${answer.body}`)
@@ -33,7 +33,7 @@ t.test('the query parameters that the document lists are those that the service 
   }
 })
 
-/** Where an object's members are not exactly the schema's fields in the schema's order; the optional ones are given too. */
+/** Returns the objects whose members are not exactly the fields of the schema, in its order and including optional fields. */
 function strangeMembers(schema: TSchema, value: unknown, place = 'answer'): string[] {
   const name = schema[Kind]
   if (name === 'Nullable') return value === null ? [] : strangeMembers(innerSchema(schema), value, place)
@@ -41,9 +41,9 @@ function strangeMembers(schema: TSchema, value: unknown, place = 'answer'): stri
     return (value as unknown[]).flatMap((item, index) => strangeMembers(schema.items, item, `${place}.${index}`))
   }
   if (name !== 'Object') return []
-  const { properties } = schema as TObject // the kind says so
+  const { properties } = schema as TObject // the kind is Object
   const wanted = Object.keys(properties)
-  const record = value as Record<string, unknown> // the answer passed the schema
+  const record = value as Record<string, unknown> // the answer matches the schema
   const found = Object.keys(record)
   if (found.join() !== wanted.join()) return [`${place} has ${found.join()}`]
   return Object.entries(properties).flatMap(([key, inner]) => strangeMembers(inner, record[key], `${place}.${key}`))
@@ -81,5 +81,5 @@ t.test('200: every answer fits its schema, with all of its fields in order and n
   }
 })
 
-/** `functions` come only when they are asked for. */
+/** The answer contains `functions` only on request. */
 const isMember = (name: string) => name !== 'functions'

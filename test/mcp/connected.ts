@@ -2,17 +2,17 @@ import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/cli
 import type { FastifyInstance } from 'fastify'
 import { listening } from '../test-service.js'
 
-/** What a model gets of a call: the text, and what it says as JSON; of a refusal the status of the operation. */
+/** The result of a call: the text, its JSON content, and for a refusal the status of the operation. */
 export interface Told {
   isError: boolean
   text: string
-  // biome-ignore lint/suspicious/noExplicitAny: what each tool answers is looked at by its test
+  // biome-ignore lint/suspicious/noExplicitAny: each test checks the content of its tool
   content: any
 }
 
 const MODES = { '2026-07-28': { pin: '2026-07-28' }, '2025-11-25': 'legacy' } as const
 
-/** Makes the function that connects the official client with a token. */
+/** Returns a function that connects the official client with a token. */
 export async function connectedTo(app: FastifyInstance) {
   const url = new URL(`http://127.0.0.1:${await listening(app)}/mcp`)
   return async (token: string, version: keyof typeof MODES = '2026-07-28') => {
@@ -31,7 +31,7 @@ export async function connectedTo(app: FastifyInstance) {
   }
 }
 
-/** What a request of 2026-07-28 says of its client. */
+/** The metadata of a request of version 2026-07-28. */
 export const META = {
   'io.modelcontextprotocol/protocolVersion': '2026-07-28',
   'io.modelcontextprotocol/clientInfo': { name: 'test', version: '1' },

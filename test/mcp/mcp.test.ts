@@ -11,11 +11,11 @@ const connected = await connectedTo(demo.app)
 const tokenOf = async (email: string, more: object = {}) =>
   (await createToken(demo.database.db, { email, ...more })).token
 
-/** A call in the text of its request. */
+/** Formats a call as a request body. */
 const message = (name: string, args: string) =>
   `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"${name}","arguments":${args}}}`
 
-/** A tool, its arguments, and the request that does the same. */
+/** A tool, its arguments, and the equivalent HTTP request. */
 type Row = [name: string, args: Record<string, unknown>, method: string, url: string, body?: object]
 
 const WRITING = ['update_agent', 'update_tool', 'restore']
@@ -231,7 +231,7 @@ t.test('an assistant proposes, and a person reads who said what', async t => {
 })
 
 t.test('a token gets by a tool what it gets by the operation, refused or not, and nothing more', async t => {
-  const [agent, tool] = ['"persona-1-999"', '"tool-1-999"'] // who may write is answered 412, and nothing is stored
+  const [agent, tool] = ['"persona-1-999"', '"tool-1-999"'] // outdated tags, so that permitted writes get 412 and store nothing
   const fields = { name: 'x' }
   const { tool: known } = (await (await connected(demo.tokens.admin)).call('get_tool', { id: 2 })).content
   const definition = { definition: known.definition }

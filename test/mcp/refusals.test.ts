@@ -12,7 +12,7 @@ const { admin: token } = demo.tokens
 const BOTH = 'application/json, text/event-stream'
 const MODERN = { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'tools/call', 'mcp-name': 'get_agent' }
 
-/** A call in the text of its request; its members in the order in which clients write them. */
+/** Formats a call as a request body, with the members in the two orders that clients use. */
 const first = (args: string) =>
   `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"get_agent","arguments":${args}}}`
 const last = (args: string) =>
@@ -21,7 +21,7 @@ const last = (args: string) =>
 async function post(body: string, headers: Record<string, string> = { accept: BOTH }) {
   const sent = { authorization: `Bearer ${token}`, 'content-type': 'application/json', ...headers }
   const answer = await demo.app.inject({ method: 'POST', url: '/mcp', payload: body, headers: sent })
-  // Clients of earlier versions get a stream of one event.
+  // Clients of earlier protocol versions get a stream with one event.
   return { status: answer.statusCode, body: JSON.parse(answer.body.replace(/^event: message\ndata: /, '')) }
 }
 
@@ -154,7 +154,7 @@ t.test('the schemas shown are those that are checked: names, bounds and nothing 
   }
 })
 
-/** Calls `visit` with every schema of an object. */
+/** Calls `visit` for every schema of an object. */
 function forEachObject(node: unknown, visit: (schema: Record<string, unknown>, path: string) => void, path = ''): void {
   if (typeof node !== 'object' || node === null) return
   const { type } = node as { type?: unknown }

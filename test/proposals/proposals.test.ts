@@ -16,7 +16,7 @@ interface Asked {
   headers?: Record<string, string>
 }
 
-/** Proposes an update of the agent or tool, as it is now. */
+/** Proposes an update of the current agent or tool. */
 async function proposed(
   kind: 'persona' | 'tool',
   id: number,

@@ -95,7 +95,7 @@ t.test(
         else if (one.act === 'restore')
           await call('POST', `/persona/${id}/restore`, { token: people[one.by], body: { version: 1 } })
         else {
-          const proposal = proposals.at(-1 - (one.which % Math.max(proposals.length, 1))) // mostly a late one
+          const proposal = proposals.at(-1 - (one.which % Math.max(proposals.length, 1))) // usually one of the newest
           if (proposal === undefined) continue
           const url = `/proposals/${proposal.id}`
           const token = people[one.by]

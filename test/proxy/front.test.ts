@@ -14,7 +14,7 @@ import { newFolder } from '../postgres.js'
 
 const FRONT = fileURLToPath(new URL('../../../ops/front/', import.meta.url))
 
-/** More than fits into the buffers between client, front and service. */
+/** More than the buffers of client, proxy and service hold. */
 const REFUSED_BYTES = 5_200_000
 
 for (const name of ['nginx', 'haproxy'] as const) {
@@ -52,7 +52,7 @@ for (const name of ['nginx', 'haproxy'] as const) {
       dripping.socket.destroy()
     })
     await t.test('at most 100 connections of one address are served', async t => {
-      // Each request stays in the front until its body is whole, so all of them count at the same time.
+      // The proxy holds each request until its body is complete, so all of them count at the same time.
       const head = 'POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n'
       const connections = Array.from({ length: 130 }, () => new RawConnection(port).write(head))
       const isRefused = ({ text, socket }: RawConnection) => text.startsWith('HTTP/1.1 429 ') || socket.closed
@@ -65,19 +65,19 @@ for (const name of ['nginx', 'haproxy'] as const) {
   })
 }
 
-/** Sends one update with this body, and answers the status. */
+/** Sends one update with this body and returns the status. */
 async function sendUpdate(service: Running, { port, agent, payload }: { port: number; agent: Agent; payload: Buffer }) {
   const headers = { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' }
   const path = '/persona/1?update_mask=description'
   const sent = request({ port, host: '127.0.0.1', method: 'PATCH', path, agent, headers })
   sent.end(payload)
   const [answer] = (await once(sent, 'response')) as [IncomingMessage]
-  sent.on('error', () => undefined) // it may still send what nobody reads
+  sent.on('error', () => undefined) // the body can still be arriving after the answer
   await text(answer)
   return answer.statusCode
 }
 
-/** The front before the service, in the foreground; answers its port. */
+/** Starts the proxy for a service in the foreground and returns its port. */
 async function started(t: Test, program: string, { port: servicePort }: Running): Promise<number> {
   const port = await freePort()
   const at = `127.0.0.1:${servicePort}`

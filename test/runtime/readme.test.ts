@@ -8,7 +8,7 @@ import t from 'tap'
 import { worldApp } from '../app.js'
 import { listening } from '../test-service.js'
 
-/** The lines of README that load an agent and call one of its functions. */
+/** The code in README that loads an agent and calls one of its functions. */
 const [, LINES = ''] = /## Your runtime\n.*?```js\n(.*?)```/s.exec(readFileSync('README.md', 'utf8')) ?? []
 
 const { app, apply, token } = await worldApp(t)
@@ -24,7 +24,7 @@ const server = createServer(async (request, response) => {
 }).listen(0, '127.0.0.1')
 await once(server, 'listening')
 t.teardown(() => server.close())
-const { port } = server.address() as { port: number } // it listens on TCP
+const { port } = server.address() as { port: number } // a TCP address
 
 const place = (where: string) => ({ name: 'place', in: where, required: where === 'path', schema: { type: 'string' } })
 const json = {

@@ -32,7 +32,7 @@ t.test('the same secret never encrypts to the same bytes, and the plaintext is n
 const DAMAGED = { problem: 'does_not_open' }
 
 t.test('does_not_open: moved to another tool or header, or under another key of the same id', async t => {
-  // Neighbouring fields must not flow into each other: tool 1 with header "2-x" is not tool 12 with header "-x".
+  // Neighbouring fields must stay distinct: tool 1 with header "2-x" is not tool 12 with header "-x".
   const [at1, at12] = [
     { toolId: 1, headerName: '2-x' },
     { toolId: 12, headerName: '-x' },

@@ -6,20 +6,20 @@ import { type Answer, agentctl, type CommandLine } from '../cli/agentctl.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 
-/** A command line and how it ends; without `status` with 0. */
+/** A command line with its expected exit status. Default: 0. */
 interface Line extends Omit<CommandLine, 'url'> {
   status?: number
 }
 
-/** What ran, what it wrote, and how it should have ended. */
+/** A command that was run, with its output and expected exit status. */
 export interface Ran extends Answer {
   args: readonly string[]
   expected: number
 }
 
 /**
- * Runs every command of `agentctl` over the recorded cases' organisation, those that take secrets in with secrets from `plant`,
- * rightly and wrongly. Tool 10 must have at least two versions.
+ * Runs every command of `agentctl` on the recorded organisation. Commands that take secrets get those of `plant`, in valid and invalid arguments.
+ * Tool 10 must have at least two versions.
  */
 export async function runEveryCommand(url: string, plant: () => string): Promise<Ran[]> {
   const folder = mkdtempSync(join(tmpdir(), 'every-command-'))
@@ -40,7 +40,7 @@ export async function runEveryCommand(url: string, plant: () => string): Promise
   }
 }
 
-/** Writes a file and answers its path. */
+/** Writes a file and returns its path. */
 type File = (content: unknown) => string
 
 function documents(file: File, plant: () => string): Line[] {
@@ -73,7 +73,7 @@ function documents(file: File, plant: () => string): Line[] {
   ]
 }
 
-/** Texts that are no document, with the secret where a parser quotes what it does not understand. */
+/** Invalid documents with the secret at the place that a parser would quote. */
 function brokenDocuments(file: File, plant: () => string): Line[] {
   const bare = () => plant().replace(/[^A-Za-z0-9_-]/g, '')
   const values = [
@@ -89,17 +89,17 @@ function brokenDocuments(file: File, plant: () => string): Line[] {
   const texts = [...values.map((value, i) => (i % 2 === 0 ? flow(value) : block(value))), json, directive]
   return [
     ...texts.map(text => ({ args: ['apply', file(text)], status: 1 })),
-    // A process of its own, for what Node itself writes to standard error.
+    // Input starts a new process, which also captures what Node writes to standard error.
     { args: ['apply', '-'], input: block(`{{${bare()}}}`), status: 1 },
   ]
 }
 
-/** Command lines as one writes them, each with how it ends. */
+/** Parses command lines with their expected exit statuses. */
 function written(lines: Record<string, number>): Line[] {
   return Object.entries(lines).map(([line, status]) => ({ args: line.split(' '), status }))
 }
 
-/** Every command that takes no secrets in: that they show none either is cheaper seen than argued. */
+/** The commands that take no secrets. They must not print any either. */
 function others(file: File): Line[] {
   const definition = file(DEFINITION)
   return written({
@@ -129,7 +129,7 @@ function others(file: File): Line[] {
   })
 }
 
-/** Also with a ring that lacks the key, and with one that has another key of its id. */
+/** Includes a ring without the key, and one with another key of the same id. */
 function keys(): Line[] {
   const fresh = `${generateKey('fresh')} ${TEST_SECRET_KEYS}`
   const lacking = { SECRET_KEYS: generateKey('another') }

@@ -6,11 +6,11 @@ import { worldApp } from '../app.js'
 import { FULL_AGENT_UPDATE } from '../fixtures/agent-fields.js'
 import { DEFINITION } from '../matrix-organisation.js'
 
-/* Requests that nobody sends in good faith. `FUZZ_SEED` repeats a run. */
+/* Malicious requests. `FUZZ_SEED` repeats a run. */
 
 const SEED = Number(process.env.FUZZ_SEED ?? Date.now() % 2 ** 31)
 
-/** Texts that hurt when they are put into SQL, a path, a regular expression, a header or a prototype. */
+/** Texts that are dangerous in SQL, a path, a regular expression, a header or a prototype. */
 const NASTY_TEXTS = [
   ...["'; drop table persona; --", "' or '1'='1", '1); select pg_sleep(10); --', '$1', '$$; select 1; $$'],
   ...['%s%n%x', '\\', '\\x00', '{1,2,3}', 'null', '../../../../etc/passwd', 'file:///etc/passwd', '__proto__'],
@@ -28,7 +28,7 @@ const nasty: fc.Arbitrary<unknown> = fc.oneof(
   fc.integer({ min: 1, max: 200 }).map(depth => JSON.parse(`${'[{"a":'.repeat(depth)}1${'}]'.repeat(depth)}`)),
 )
 
-/** An object with some of its values replaced by nasty ones, at whatever depth. */
+/** Generates an object with some nested values replaced by nasty ones. */
 function damaged(value: unknown): fc.Arbitrary<unknown> {
   if (typeof value !== 'object' || value === null) return fc.oneof({ weight: 9, arbitrary: fc.constant(value) }, nasty)
   const whole = Array.isArray(value)
@@ -37,7 +37,7 @@ function damaged(value: unknown): fc.Arbitrary<unknown> {
   return fc.oneof({ weight: 15, arbitrary: whole }, { weight: 1, arbitrary: nasty })
 }
 
-/** What `JSON.stringify` never writes. */
+/** JSON texts that `JSON.stringify` never writes. */
 const RAW_BODIES = [
   ...['{"__proto__":{"admin":true}}', '{"\\u005f_proto__":{}}', '{"constructor":{"protot\\u0079pe":{}}}', '\ufeff{}'],
   ...['{"name":"a","name":"b"}', '{"num_chunks":1e400}', '{"tool_ids":[18446744073709551616]}', '{"name":"\\ud800"}'],
@@ -76,7 +76,7 @@ const OPERATIONS = [
   { method: 'POST', path: TOOLS, ids: [''], body: { ...TOOL, passthrough_auth: false } },
 ] as const
 
-/** Mostly the first, at times one of the others. */
+/** Generates mostly the usual value, and sometimes one of the others. */
 const mostly = <Value>(usual: fc.Arbitrary<Value>, ...others: Value[]) =>
   fc.oneof({ weight: 12, arbitrary: usual }, { weight: 1, arbitrary: fc.constantFrom(...others) })
 
@@ -105,12 +105,12 @@ function hostileRequest([usual = '', ...others]: readonly string[]) {
 const STATUSES = [200, 201, 204, 302, 304, 400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 422, 428, 431]
 const MORE = ['reason', 'current_etag', 'changed', 'agents', 'others']
 
-/** What is wrong with an answer, in words; undefined for one of the two shapes that there are. */
+/** Describes what is wrong with an answer. Returns undefined for the two allowed forms of a body. */
 function strangeness({ statusCode, headers, body }: LightMyRequestResponse, method: string): string | undefined {
   if (!STATUSES.includes(statusCode)) return 'the status'
   if (headers['cache-control'] !== 'no-store' || headers['x-request-id'] === undefined) return 'a header that lacks'
   if (Object.values(headers).some(value => /[^\t\x20-\x7e]/.test(String(value)))) return 'a header that is not ASCII'
-  if (statusCode === 302) return headers.location === 'docs' ? undefined : 'the location' // /persona/.. is /
+  if (statusCode === 302) return headers.location === 'docs' ? undefined : 'the location' // a client resolves /persona/.. to /
   if (method === 'HEAD' || statusCode === 304 || statusCode < 300) return undefined
   const { error_code: code, detail, request_id: id, ...rest } = JSON.parse(body)
   if (statusCode !== 422) {
@@ -141,7 +141,7 @@ t.test(`no 500, the right shape, nothing logged as an error: generated requests,
   const tokens = [admin, ...(await Promise.all(people.map(email => world.token(email))))]
   const seen = new Map<number, number>()
   const run = async (request: { method: string; url: string; headers: Record<string, string>; payload: Buffer }) => {
-    const answer = await world.app.inject({ ...request, method: request.method as 'PATCH' }) // tests ask with others too
+    const answer = await world.app.inject({ ...request, method: request.method as 'PATCH' }) // some requests have other methods
     seen.set(answer.statusCode, (seen.get(answer.statusCode) ?? 0) + 1)
     const strange = strangeness(answer, request.method)
     if (strange !== undefined) throw new Error(`${strange}: ${answer.statusCode} ${answer.body.slice(0, 2_000)}`)
@@ -153,11 +153,11 @@ t.test(`no 500, the right shape, nothing logged as an error: generated requests,
 })
 
 t.test('stored and returned exactly, or refused: texts that look like SQL, paths, prototypes, Unicode', async t => {
-  const world = await worldApp(t) // requests before may have deleted an agent
+  const world = await worldApp(t) // earlier requests may have deleted an agent
   const admin = await world.token('admin@example.com')
   const fields = ['description', 'system_prompt', 'task_prompt', 'icon_name', 'llm_model_version_override', 'name']
   for (const text of NASTY_TEXTS) {
-    const title = JSON.stringify(text).replaceAll(/[^\x20-\x7e]/g, '?') // some line separators end a line of the report
+    const title = JSON.stringify(text).replaceAll(/[^\x20-\x7e]/g, '?') // some line separators would end the report's line
     const names = text.trim() === '' ? fields.slice(0, -1) : fields
     const body = Object.fromEntries(names.map(name => [name, text]))
     const answer = await world.call('PATCH', `/persona/1?update_mask=${names}`, { token: admin, body })

@@ -5,10 +5,7 @@ import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { matrixCallers, matrixOrganisation } from '../matrix-organisation.js'
 import { comparable, observedWorld } from './observed.js'
 
-/*
- * What the caller cannot see answers like what does not exist: in status, body without the request id, and headers, after
- * the same statements.
- */
+/* A hidden resource gets the same answer as a missing one: the same status, headers and body (except the request id), after the same statements. */
 const world = await observedWorld(t)
 const alice = await world.token('alice@example.com')
 const NOWHERE = 999_999
@@ -45,7 +42,7 @@ const REQUESTS: [method: string, query: string, body?: unknown, headers?: Record
 t.test("alike: somebody else's private agent, a deleted one, a hidden id, one that no row can have", async t => {
   const careful = await world.token('alice@example.com', { requireIfMatch: true })
   for (const token of [alice, await world.token('curator@example.com'), careful]) {
-    await world.call('GET', '/me', { token }) // the first request of a token is authenticated twice
+    await world.call('GET', '/me', { token }) // the first request of a token authenticates twice
     for (const [method, query, body, headers = {}] of REQUESTS) {
       const ask = async (id: number) => {
         world.statements.length = 0
@@ -58,7 +55,7 @@ t.test("alike: somebody else's private agent, a deleted one, a hidden id, one th
       }
       const reference = await ask(NOWHERE)
       for (const id of /^.(history|restore)/.test(query) ? [3, 10 ** 9] : [3, 7, 10 ** 9]) {
-        // its owner may restore 7
+        // The owner of the deleted agent 7 may read its history and restore it.
         t.strictSame(await ask(id), reference, `agent ${id}: ${method} ${query} ${JSON.stringify(headers)}`)
       }
       t.strictSame((await ask(2_147_483_648)).answer, reference.answer, `${method} ${query}, beyond all ids`)
@@ -112,7 +109,7 @@ t.test('403 alike without the permission, or with a token bound to others: what 
   }
 })
 
-/* The rule for managers of a tool is asked of one tool by an update, and of all the tools of an agent by a read. */
+/* The right to manage a tool is checked for one tool by an update, and for all tools of an agent by a read. */
 
 const PUBLIC = 1_000
 
@@ -127,7 +124,7 @@ t.test('headers are shown, alone and in an agent, exactly to callers that may up
   }
   const tools = (await db.selectFrom('tool').select('id').orderBy('id').execute()).map(({ id }) => id)
 
-  /** Which tools each caller may update, by the statuses of dry runs, which a read-only token may send too. */
+  /** Returns the tools that a caller may update, by the statuses of dry runs, which read-only tokens can also send. */
   const managedBy = async (authorization: string, ids: number[]) => {
     const headers = { authorization }
     const asked = ids.map(id => world.call('PUT', `/admin/tool/custom/${id}?dry_run=true`, { headers, body: {} }))

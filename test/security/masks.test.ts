@@ -20,7 +20,7 @@ const put = (custom_headers: unknown, id = 10, query = '') =>
 const rowsOf = (id: number) =>
   world.database.db.selectFrom('tool_header').selectAll().where('tool_id', '=', id).orderBy('position').execute()
 
-/** What is stored of a tool's headers, opened with the ring: names and secrets in their order. */
+/** Returns the names and decrypted values of a tool's stored headers, in order. */
 async function secretsOf(toolId = 10): Promise<Header[]> {
   return (await rowsOf(toolId)).map(({ name, key_id: keyId, nonce, ciphertext }) => {
     return {
@@ -30,7 +30,7 @@ async function secretsOf(toolId = 10): Promise<Header[]> {
   })
 }
 
-/** Gives tool 10 the secrets and answers the masks that the snapshot shows. */
+/** Stores the secrets in tool 10 and returns the masks in the answer. */
 async function withSecrets() {
   const made = await put(SECRETS)
   return { made, masks: made.json().custom_headers as [Header, Header, Header, Header] }

@@ -3,14 +3,14 @@ import { observedService } from '../http/running.js'
 import { listening, type TestService, UNLIMITED, type WithTeardown } from '../test-service.js'
 import { type World, worldDatabase } from '../world.js'
 
-/** The service over the organisation, with everything that leaves it kept: statements, log lines, answers. */
+/** The service with the organisation. Keeps its statements, log lines and answers. */
 export interface Observed extends World, TestService {
   log: string[]
-  /** Texts of the statements sent by the service, in their order; the test's own are not among them. */
+  /** The statements of the service in order, without those of the test. */
   statements: string[]
-  /** Head and body of every answer to `call`. */
+  /** The head and body of every answer to `call`. */
   answers: string[]
-  /** Listens on loopback and answers the port. */
+  /** Opens a port on the loopback address and returns it. */
   listen(): Promise<number>
 }
 
@@ -31,7 +31,7 @@ export async function observedWorld(
   return { ...world, app, service, statements, log, answers, call, listen: () => listening(app) }
 }
 
-/** An answer without what differs between any two answers: request id, date, what is left of quotas, and the id inside the body. */
+/** Returns an answer without the parts that always differ: request id, date and remaining quota. */
 export function comparable(answer: LightMyRequestResponse): unknown {
   const { 'x-request-id': _, date: __, ratelimit: ____, ...headers } = answer.headers
   const { request_id: ___, ...body } = answer.body === '' ? {} : answer.json()

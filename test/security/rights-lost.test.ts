@@ -12,13 +12,12 @@ import { untilLocked } from '../updates/stored-state.js'
 import { comparable } from './observed.js'
 
 /*
- * A right that is lost while the body is on its way does not work any more: the answer is that of a request that comes
- * afterwards, and nothing is stored (DECISIONS section 6). Each way in which a right is lost, by each
- * operation, on each way through the engine.
+ * A right that is lost while the body arrives has no effect: the request is answered like a later one, and nothing is stored (DECISIONS section 6).
+ * Tests each loss with each operation, on each way through the update engine.
  */
 const email = (name: string) => `${name}@example.com`
 
-/** How a right is lost and had again, as SQL on <token>, <user> and <email>. */
+/** SQL that takes a right away (`lost`) and gives it back (`had`). It contains <token>, <user> and <email>. */
 interface Loss {
   caller: string
   lost: string
@@ -61,7 +60,7 @@ const LOSSES = {
   ],
 }
 
-/** What every caller can lose. */
+/** The losses that are possible for every caller. */
 function everybody(caller: string): Loss[] {
   return [
     column(caller, 'revoked_at', 'now()'),
@@ -87,18 +86,18 @@ function membership(caller: string, group: string): Loss {
   return loss(caller, `delete from user_group_member where ${MEMBER}`, had)
 }
 
-/** A request by what it is and the way that it takes through the engine. */
+/** A request. `title` names its way through the update engine. */
 interface Way {
   title: string
   method: string
   url: string
   body(count: number): object
   headers?: Record<string, string>
-  /** The status of one that loses nothing. */
+  /** The status if no right is lost. */
   kept?: number
 }
 
-/** It names no field, and so waits for nobody and needs no If-Match. */
+/** These requests name no field, so they wait for no lock and need no If-Match. */
 const READS = ['read', 'minimal read', 'impact']
 
 const MINIMAL = { headers: { prefer: 'return=minimal' }, kept: 204 }
@@ -133,11 +132,11 @@ await sql`insert into label (id, name) values (1, 'one'), (2, 'two') on conflict
 let count = 0
 
 type Sent = { answer: Promise<LightMyRequestResponse> }
-/** Sends a request, runs `meanwhile` between its authentication and its write, and lets it go on. */
+/** Sends a request and runs `meanwhile` after its authentication and before its write. */
 type Send = (way: Way, token: string, meanwhile: (executor: Executor) => Promise<void>) => Promise<Sent>
 type Executor = Kysely<Tables>
 
-/** The callers of each way that were seen to be served while they lose nothing. */
+/** For each way, the callers whose request succeeded without a loss. */
 const controlled = new Set<string>()
 
 async function requireLost(t: Test, way: Way, loss: Loss, send: Send): Promise<void> {
@@ -160,19 +159,19 @@ async function requireLost(t: Test, way: Way, loss: Loss, send: Send): Promise<v
   await run(world.database.db, loss.had, values)
 }
 
-/** When the token expires, and which quotas it has, is reported as it was when the request came. */
+/** Removes the token's expiry and quotas, which are read when the request arrives. */
 function withoutExpiry(answer: LightMyRequestResponse): unknown {
   delete answer.headers['token-expires-at']
   delete answer.headers['ratelimit-policy']
   return comparable(answer)
 }
 
-/** Whether the request needs what is lost: one that names no field needs no If-Match. */
+/** True if the request needs the right. A request that names no field needs no If-Match. */
 function isNeeded({ title }: Way, { lost }: Loss): boolean {
   return !lost.includes('requires_if_match') || !READS.includes(title)
 }
 
-/** The body comes in when the rights are gone: the service has begun to read it, so it has authenticated the caller. */
+/** Takes the right away before the body arrives. The service authenticates the caller before it reads the body. */
 const slowly: Send = async (way, token, meanwhile) => {
   const payload = new PassThrough()
   const answer = ask(way, token, payload)
@@ -182,7 +181,7 @@ const slowly: Send = async (way, token, meanwhile) => {
   return { answer }
 }
 
-/** The request finds the row locked, and waits for it. */
+/** Takes the right away while the request waits for a locked row. */
 const behindLock: Send = async (way, token, meanwhile) => {
   return await world.database.db.transaction().execute(async trx => {
     await sql`select from persona where id = 101 for no key update`.execute(trx)
@@ -213,7 +212,7 @@ const AGENT = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }
 const TOOL = { name: 'new', definition: DEFINITION, passthrough_auth: false }
 const [created, deleted] = [{ kept: 201 }, { kept: 204 }]
 const bound = [column('admin', 'persona_ids', "'{102}'"), column('admin', 'tool_ids', "'{204}'")]
-/** The losses of these callers, without those of one column. */
+/** Returns the losses of these callers except those of one column. */
 const lossesOf = (kind: 'persona' | 'tool', callers: RegExp, but: string) =>
   LOSSES[kind].filter(({ caller, lost }) => callers.test(caller) && !lost.includes(but))
 
@@ -273,7 +272,7 @@ async function run(executor: Executor, statement: string, values: Record<string,
 
 async function ask({ method, url, headers }: Way, token: string, payload: PassThrough | string) {
   return await world.app.inject({
-    method: method as 'PATCH', // one of the three that have a body
+    method: method as 'PATCH', // one of the methods with a body
     url,
     headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json', ...headers },
     payload,

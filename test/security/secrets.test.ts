@@ -10,8 +10,8 @@ import { runEveryCommand } from './every-command.js'
 import { type Observed, observedWorld } from './observed.js'
 
 /*
- * A thousand secrets go through everything that touches secrets. Each holds the same marker at its beginning, middle and
- * end, so that a part of one is found as well as the whole, in plain text and in every encoding that could carry it.
+ * Sends a thousand secrets through everything that handles secrets. Each secret contains the same marker at its beginning, middle and end, so that
+ * any part of it is found, in plain text and in every likely encoding.
  */
 const MARKER = randomBytes(9).toString('base64url')
 const TOOLS = [10, 11, 13, 15]
@@ -111,7 +111,7 @@ t.test('tokens and keys are nowhere in the database: of a token only its SHA-256
   t.notOk(bytes.includes(key.toString('latin1')))
 })
 
-/** Updates, dry runs, refusals of every kind, agents with the tools, a service that lacks the key, misplaced values. */
+/** Sends secrets in updates, dry runs, invalid requests, agents with the tools, misplaced values, and to a service that lacks the key. */
 async function spread(t: Test, world: Observed): Promise<void> {
   const admin = await world.token('admin@example.com')
   const put = (tool: number, body: unknown, query = '', headers: Record<string, string> = {}) =>
@@ -153,7 +153,7 @@ async function spread(t: Test, world: Observed): Promise<void> {
   }
   const authorization = `Bearer ${await world.token('admin@example.com', { scopes: ['runtime'] })}`
   for (const url of ['/runtime/persona/8', ...TOOLS.map(tool => `/tool/${tool}/headers`)]) {
-    const { statusCode, body } = await world.app.inject({ url, headers: { authorization } }) // an answer that has them
+    const { statusCode, body } = await world.app.inject({ url, headers: { authorization } }) // contains the secrets
     if (statusCode !== 200 || !body.includes(MARKER)) throw new Error(`${url} is ${statusCode}`)
   }
   const shown = (await put(10, {})).json() as object
@@ -161,18 +161,18 @@ async function spread(t: Test, world: Observed): Promise<void> {
   const another = await observedWorld(t, { world, secretKeys: generateKey('another') })
   await another.call('PUT', '/admin/tool/custom/10', { token: admin, body: { custom_headers: headers(5) } })
   await another.call('GET', '/readyz')
-  await put(10, { custom_headers: headers(5) }) // else the ring of the world would lack their key
+  await put(10, { custom_headers: headers(5) }) // replaces values that only the other ring can decrypt
   world.answers.push(...another.answers)
   world.log.push(...another.log)
 }
 
-/** Every row of every table as PostgreSQL writes it as text; bytes are in hexadecimal. */
+/** Returns all rows of all tables as text. Bytes are in hexadecimal. */
 const rowsAsText = (url: string) => valuesOf(url, 'row_to_json(r)::text, r::text')
 
-/** Every bytea value, decoded. */
+/** Returns all `bytea` values, decoded. */
 const bytesOfRows = (url: string) => valuesOf(url, '*')
 
-/** What is selected of every row, as text; bytes are decoded. */
+/** Returns the selected values of all rows as text. Bytes are decoded. */
 async function valuesOf(url: string, selected: string): Promise<string> {
   return await withClient(url, async client => {
     const { rows } = await client.query<{ name: string }>(
@@ -191,7 +191,7 @@ async function valuesOf(url: string, selected: string): Promise<string> {
   })
 }
 
-/** In which encodings a text holds the marker, at whatever place of a longer value the marker stood. */
+/** Returns the encodings in which a text contains the marker, at any offset within a longer value. */
 function encodingsFoundIn(content: string, marker: string): string[] {
   const bytes = Buffer.from(marker)
   const encodings: Record<string, string> = {
@@ -203,7 +203,7 @@ function encodingsFoundIn(content: string, marker: string): string[] {
     reversed: [...marker].reverse().join(''),
   }
   for (const offset of [0, 1, 2]) {
-    // Only the characters that depend on the marker alone: neighbours share the first and the last.
+    // Only the characters that depend on the marker alone. The first and last depend on neighbouring bytes too.
     const whole = Buffer.concat([Buffer.alloc(offset), bytes])
       .toString('base64')
       .replaceAll('=', '')

@@ -8,8 +8,8 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { versionOf, warningsOf } from '../updates/stored-state.js'
 
 /*
- * Nobody makes themselves the manager of a tool, or sends the secrets of a tool elsewhere. A group manager's scope comes from
- * what others attached, and a secret stays with the origin that it was given for (DECISIONS sections 5 and 6).
+ * Nobody can make themselves the manager of a tool or redirect a tool's secrets. The scope of a group manager depends on what others attached, and a
+ * secret stays with the origin that it was given for (DECISIONS sections 5 and 6).
  */
 const email = (name: string) => `${name}@example.com`
 const definitionAt = (...urls: string[]) => ({ ...DEFINITION, servers: urls.map(url => ({ url })) })
@@ -180,7 +180,7 @@ t.test('a secret stays with the origin that it was given for', async t => {
     const home = 'weather.example.com'
     const variables = { host: { default: 'collector' }, rest: { default: '.evil.example' } }
     const listed = { h: { default: home, enum: [home, 'evil.example'] } }
-    // Each alone keeps the origin; together they make the host a password.
+    // Each variable alone keeps the origin. Together, they turn the host into a password.
     const together = { port: { default: '', enum: ['', ':443'] }, end: { default: '', enum: ['', '@evil.example'] } }
     const definitions = [
       definitionAt(ELSEWHERE),
@@ -270,16 +270,15 @@ t.test('a Warning names a server that somebody planted while no secret was store
   t.notMatch(await applied({ description: 'the same place' }), 'calls of this tool')
 })
 
-/** What the warnings of a 200 say of secrets. */
+/** Returns the warnings about secrets. */
 function told(answer: LightMyRequestResponse): string[] {
   if (answer.statusCode !== 200) throw new Error(`${answer.statusCode} ${answer.body}`)
   return warningsOf(answer).filter(text => text.startsWith('calls of'))
 }
 
 /*
- * No sequence of allowed steps reaches what one step is refused: a group manager sends random requests, and no secret that is
- * not theirs comes to an origin that did not have it, and no tool outside their groups is changed. What a sequence reached,
- * one request reaches too.
+ * A sequence of allowed requests must not achieve what a single request cannot. A group manager sends random requests. No foreign secret may reach a
+ * new origin, and no tool outside the groups may change. Every result must also be possible with one request.
  */
 const RUNS = 25
 const STEPS_MAX = 10
@@ -310,7 +309,7 @@ const step = fc.oneof(
 )
 type Step = typeof step extends fc.Arbitrary<infer S> ? S : never
 
-/** What of the tool reaches an origin that it must not reach. */
+/** Returns the secrets of the tool that reach a wrong origin. */
 function leaks(id: number, tool: Tool, mask: string | undefined): string[] {
   const before = TOOLS[id] ?? plain
   const had = originsIn(before.definition)
@@ -325,10 +324,10 @@ function leaks(id: number, tool: Tool, mask: string | undefined): string[] {
 
 t.test('no sequence of steps of a group manager reaches what one step is refused', async t => {
   const { send, patch, get, put, attach } = await rightsWorld(t)
-  /** Everything as at the beginning, by the administrator. Answers the masks of the owner's header values. */
+  /** Restores the initial state as the administrator. Returns the masks of the owner's header values. */
   const reset = async () => {
     for (const id of [THEIR_AGENT, EDITED_AGENT]) {
-      await attach('admin', id, [OUTSIDE]) // what the administrator takes away must not come back as theirs
+      await attach('admin', id, [OUTSIDE]) // attached by the administrator first, so that the link does not count as the manager's
       await patch('admin', id, { tool_ids: [], groups: [900] })
     }
     const masks = new Map<number, string | undefined>()
@@ -378,7 +377,7 @@ t.test('no sequence of steps of a group manager reaches what one step is refused
       const reached = new Map<number, Tool>()
       for (const one of steps) if ('id' in one) reached.set(one.id, await read(one.id))
       if ((await put('manager', OUTSIDE, {})).statusCode !== 403) throw new Error('a tool outside came into scope')
-      const anew = await reset() // with new masks of the same values
+      const anew = await reset() // the values are the same, but the masks are new
       for (const [id, { definition, custom_headers, passthrough_auth, oauth_config_id }] of reached) {
         const values = custom_headers.map(({ key, value }) => {
           return { key, value: (value === masks.get(id) ? anew.get(id) : undefined) ?? MINE.value }

@@ -11,7 +11,7 @@ const READ = '/persona/1?update_mask=&dry_run=true'
 const INVALID = 'This token is not valid. Create one with: agentctl token create.'
 const EXPIRED = 'This token has expired. Create another with: agentctl token create.'
 
-/** The statement that writes a token's last use; nobody waits for it, so it may be an earlier request's. */
+/** True for the statement that records a token's last use. It runs in the background, so it can belong to an earlier request. */
 const isUseRecord = (text: string) => /\bupdate "?token"?/.test(text)
 
 const world = await observedWorld(t)
@@ -23,7 +23,7 @@ const rowOf = (token: string) =>
   db.selectFrom('token').selectAll().where('hash', '=', hashToken(token)).executeTakeFirstOrThrow()
 const revoke = async (token: string) => await revokeToken(db, (await rowOf(token)).id)
 
-/** Sends a request and answers it with the statements that it took. */
+/** Sends a request and returns the answer with the request's statements. */
 async function counted(request: () => Promise<LightMyRequestResponse>) {
   world.statements.length = 0
   const answer = await request()
@@ -41,7 +41,7 @@ t.test('two tokens written down once are read: the form never changes; a new one
   }
   const prefixes = { person: 'pat', service_account: 'sa', read_only: 'ro', runtime: 'rt', proposals_only: 'pp' }
   for (const [kind, prefix] of Object.entries(prefixes)) {
-    const { token, hash } = mintToken(kind as 'person') // one of these
+    const { token, hash } = mintToken(kind as 'person') // one of the kinds
     t.match(token, new RegExp(`^${prefix}_[0-9A-Za-z]{28}$`))
     t.strictSame(parseToken(token), hash)
   }
@@ -115,7 +115,7 @@ t.test('401 TOKEN_EXPIRED: from the very second on; 401 INVALID_TOKEN when it wa
   await eventually(async () => {
     const askedAt = Date.now()
     const { statusCode } = await read(token)
-    // The header has whole seconds.
+    // The header is rounded to whole seconds.
     t.ok(statusCode === 200 ? askedAt < expiresAt + 1_000 : Date.now() >= expiresAt, `${statusCode}`)
     return statusCode === 401
   })
@@ -237,7 +237,7 @@ t.test(
     }
     const narrowed = await world.token('admin@example.com', { scopes: ['read', 'basic'] })
     t.equal((await world.call('GET', '/me', { token: narrowed })).json().permission, 'basic')
-    // What an older program does with it: it looks for a hash of 32 bytes, and would copy the scopes.
+    // An older program would look for a hash of 32 bytes and copy the scopes.
     const copy = sql`
     insert into token (hash, user_id, scopes)
     select ${Buffer.alloc(32)}, user_id, scopes from token where hash = ${hashToken(token)}`

@@ -10,11 +10,11 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { faultsOf, warningsOf } from '../updates/stored-state.js'
 import { SEVEN, todayWorld } from './world.js'
 
-/* The newer wire below `/api`: what is taken and answered in another form than at the root. */
+/* The newer API below `/api`: requests and answers whose form differs from the root. */
 
 const { call, database, admin, alice, bob, made, get, patch, query, apply } = await todayWorld(t)
 
-/** What the newer form has in addition where nothing else was said. */
+/** The additional fields of the newer form with their default values. */
 const ADDED = {
   ...{ is_listed: true, is_featured: false, default_model_configuration_id: null, hierarchy_nodes: [] },
   ...{ attached_documents: [], skill_ids: [], owner_group: null, user_shares: [], group_shares: [] },
@@ -23,7 +23,7 @@ const ADDED = {
 }
 const ABSENT_AT_ROOT = ['num_chunks', 'is_public', 'recency_bias', 'llm_filter_extraction', 'llm_relevance_filter']
 
-/* The fields that the models of today's product require of each answer. */
+/* The fields that the published product's models require in each answer. */
 type Model = 'full' | 'short' | 'tool' | 'label'
 const models: Record<Model, object> = JSON.parse(
   readFileSync(new URL('../../../test/fixtures/today/models.json', import.meta.url), 'utf8'),
@@ -152,7 +152,7 @@ t.test('400 for the name of a live agent of the caller, or for administrators an
 
 t.test('400 for one of two creations of a name at a time', async t => {
   const trx = await database.db.startTransaction().execute()
-  await sql`lock table audit in share mode`.execute(trx) // no creation stores its audit row until the end of it
+  await sql`lock table audit in share mode`.execute(trx) // prevents both creations from storing their audit rows until it ends
   const creating = [1, 2].map(() => call('POST', '/api/persona', { token: alice, body: { ...SEVEN, name: 'Twice' } }))
   await untilWaiting(database.db, 2)
   await trx.commit().execute()

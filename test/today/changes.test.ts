@@ -7,7 +7,7 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { auditRows, faultsOf, hashOfEverything, newPerson, warningsOf } from '../updates/stored-state.js'
 import { SEVEN, todayWorld } from './world.js'
 
-/* What the newer wire has in addition: lists in one piece, and changes of one field. */
+/* The additional operations of the newer API: complete lists, and changes of one field. */
 
 const world = await todayWorld(t)
 const { call, database, admin, alice, bob, get, patch, made, create, query } = world
@@ -184,7 +184,7 @@ t.test('422 with the paged address for lists over 1,000 records, or with too man
   t.strictSame(faultsOf(await list('/api/persona')), ['path snapshot_too_large'])
 })
 
-/* Below `/api` a deletion takes the tool off the agents that the caller may update. */
+/* A deletion below `/api` detaches the tool from the agents that the caller may update. */
 
 const agentWith = (tool: number, name: string, token = maker) => made({ name, tool_ids: [tool] }, token)
 const remove = (id: number, query = '', prefix = '/api', token = maker) =>

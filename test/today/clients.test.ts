@@ -5,8 +5,8 @@ import { worldApp } from '../app.js'
 import { hashOfEverything } from '../updates/stored-state.js'
 
 /*
- * What the published clients of today send, and what they read of the answer: recorded from their sources, with values of ours. `{agent}` and
- * `{tool}` are the ids of what a step before has made. Of a list they read the record that they look for.
+ * The requests of the product's published clients, and the parts of the answers that they read, recorded from their sources with our values.
+ * `{agent}` and `{tool}` are ids of records that an earlier step created. In a list, clients read only one record.
  */
 
 interface Step {
@@ -22,9 +22,9 @@ interface Step {
 type Steps<Phase extends string> = Record<Phase, Step[]>
 
 const vectors = <Content>(name: string): Content =>
-  JSON.parse(readFileSync(new URL(`../../../test/fixtures/today/${name}.json`, import.meta.url), 'utf8')) // our own
+  JSON.parse(readFileSync(new URL(`../../../test/fixtures/today/${name}.json`, import.meta.url), 'utf8')) // our own files
 
-/** Plays steps as an administrator with both headers, as the clients send them. Answers what was answered. */
+/** Plays steps as an administrator with both headers, like the clients. Returns the answers. */
 async function player() {
   const world = await worldApp(t)
   const authorization = `Bearer ${await world.token('admin@example.com')}`

@@ -3,13 +3,13 @@ import type { Test } from 'tap'
 import { worldApp } from '../app.js'
 import { auditHolds } from '../world.js'
 
-/** The body of an agent as today's clients send it, with the seven required fields. */
+/** The body of an agent from the product's clients, with the seven required fields. */
 export const SEVEN = {
   ...{ name: 'Support', description: '', document_set_ids: [], tool_ids: [] },
   ...{ system_prompt: 'Be brief.', task_prompt: '', datetime_aware: false },
 }
 
-/** The organisation with three callers, and requests below `/api`. The audit holds at the end. */
+/** The organisation, three callers, and helpers for requests below `/api`. Verifies the audit trail after the test. */
 export async function todayWorld(t: Test) {
   const world = await worldApp(t)
   const { call, token, database } = world
@@ -26,7 +26,7 @@ export async function todayWorld(t: Test) {
     get: async (url: string, by = admin) => (await call('GET', url, { token: by })).json(),
     patch: (url: string, body: unknown, by = admin, headers = {}) =>
       call('PATCH', `/api${url}`, { token: by, body, headers }),
-    /** Makes an agent with these fields. */
+    /** Creates an agent with these fields. */
     made: (fields: object = {}, by = alice) =>
       create('/persona', { ...SEVEN, name: `Agent ${randomUUID()}`, ...fields }, by),
   }

@@ -35,7 +35,7 @@ t.test('a Warning names two tools of one agent whose functions have one name, wh
   const restored = await ask('POST', '/persona/1/restore', { version })
   t.match(restored.warning, wanted, 'restoring')
 
-  // An operation that is passed over gives no function, whichever process checked the definition.
+  // An omitted operation becomes no function, whichever process checked the definition.
   const content = { 'multipart/form-data': { schema: { type: 'object', properties: { file: { type: 'string' } } } } }
   const upload = { operationId: 'read_it', summary: 'Uploads it', requestBody: { required: true, content } }
   const passing = { ...named('read_other'), paths: { ...named('read_other').paths, '/up': { post: upload } } }

@@ -10,7 +10,7 @@ import { worldDatabase } from '../world.js'
 const KILLS = 200
 const KILLING = fileURLToPath(new URL('./killing-workers.js', import.meta.url))
 
-/** Large enough for a worker; the second takes longer. */
+/** Both bodies are large enough for a worker. Checking `heavy` takes longer. */
 const small = `${' '.repeat(20_000)}${JSON.stringify({ definition: DEFINITION })}`
 const heavy = JSON.stringify({ definition: { ...DEFINITION, 'x-heavy': Array(200_000).fill(1.5) } })
 

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import threads from 'node:worker_threads'
 
-/* Loaded before the service by `--import`: ends its first worker threads, each at another moment after its start, and prints each end. */
+/* Loaded before the service by `--import`. Kills the first worker threads, each at another time after its start, and prints each kill. */
 
 const KILLS = Number(process.env['WORKER_KILLS'] ?? 0)
 const [STEP_MS, RANGE_MS] = [7, 420]
@@ -16,7 +16,7 @@ class KilledWorker extends threads.Worker {
     if (this.#turn < KILLS) void this.#kill()
   }
 
-  /** Fails once more while it is ended, as a worker does that runs out of memory just after its deadline. */
+  /** Emits another error before it terminates, like a worker that runs out of memory just after its deadline. */
   override terminate(): Promise<number> {
     if (this.#turn < KILLS && this.threadId > 0) this.emit('error', outOfMemory)
     return super.terminate()
@@ -33,5 +33,5 @@ class KilledWorker extends threads.Worker {
 if (threads.isMainThread) {
   threads.Worker = KilledWorker
   const { timeout } = AbortSignal
-  AbortSignal.timeout = ms => timeout.call(AbortSignal, ms === 5_000 ? 300 : ms) // the deadline of a definition
+  AbortSignal.timeout = ms => timeout.call(AbortSignal, ms === 5_000 ? 300 : ms) // shortens the deadline of a definition
 }

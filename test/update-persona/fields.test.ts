@@ -11,11 +11,11 @@ import {
 import { BOB } from '../fixtures/users.js'
 import { auditRows, faultsOf, type StoredAgent, storedAgent } from '../updates/stored-state.js'
 
-/** The agent of the recorded cases that has everything, Alice's. */
+/** Alice's agent that uses every field. */
 const FULL_AGENT_ID = 11
 const PATH = `/persona/${FULL_AGENT_ID}`
 
-/** The update that changes nothing: the twelve required fields as they are stored. */
+/** An update with the twelve required fields as stored, which changes nothing. */
 const unchanged = (stored: StoredAgent): Record<string, unknown> =>
   Object.fromEntries(REQUIRED_AGENT_FIELDS.map(name => [name, stored[name]]))
 
@@ -26,13 +26,13 @@ t.test('the fields are those of the interface document, in its order', async t =
 t.test('200 or 422 for each field: omitted, null, a value, a wrong type, too long, whole and by mask', async t => {
   const world = await worldApp(t)
   const token = await world.token('admin@example.com')
-  // The shares that the rows of the fields begin from.
+  // Sets the shares that the rows expect.
   const ofBob = world.database.db.updateTable('persona_user').set({ level: 'editor' }).where('user_id', '=', BOB)
   await ofBob.where('persona_id', '=', FULL_AGENT_ID).execute()
   let state = await storedAgent(world, FULL_AGENT_ID)
   const send = (query: string, body: object) => world.call('PATCH', `${PATH}?${query}`, { token, body: asJson(body) })
 
-  /** Sends an update and, before it, one that must mean the same as a dry run; `change` and nothing else is stored. */
+  /** Sends a dry run of `same` and then the update. Requires equal answers, and that only `change` is stored. */
   async function stores(title: string, [query, body]: [string, object], change: object, same = [query, body] as const) {
     const rehearsed = await send(`dry_run=true&${same[0]}`, same[1])
     t.equal(rehearsed.headers.etag, `"persona-${FULL_AGENT_ID}-${state.version}"`, title)

@@ -6,8 +6,8 @@ import { faultsOf, hashOfEverything, storedAgent, warningsOf } from '../updates/
 
 const BOB_FILE = 'f0000000-0000-4000-8000-000000000003'
 const ALICE_FILE = 'f0000000-0000-4000-8000-000000000001'
-const EXT = 'a0000000-0000-4000-8000-000000000009' // has nothing
-/** A fresh organisation, and updates by a mask in it: by a person's address, or by a token of theirs. */
+const EXT = 'a0000000-0000-4000-8000-000000000009' // has no rights
+/** Returns a new organisation and a function that updates an agent by mask, as a person or with a token. */
 async function fresh(t: Test) {
   const world = await worldApp(t)
   const tokenOf = (name: string) => world.token(`${name}@example.com`)
@@ -20,12 +20,12 @@ async function fresh(t: Test) {
   return { ...world, world, tokenOf, patch }
 }
 
-/** For the tests that touch different agents, or fields that no other looks at. */
+/** Shared by tests that use different agents or different fields. */
 const shared = await fresh(t)
 
 t.test('403: only the owner or an administrator changes is_public and groups; the same value is fine', async t => {
   const { world, patch } = shared
-  // Curator manages Engineering, with which agent 13 of Alice is shared as editor.
+  // Curator is an editor of Alice's agent 13 through the group Engineering.
   const before = await storedAgent(world, 13)
   for (const body of [{ is_public: true }, { groups: [1, 2] }])
     t.match(await patch('curator', 13, body), { status: 403, body: { error_code: 'INSUFFICIENT_PERMISSIONS' } })
@@ -112,7 +112,7 @@ t.test('200 with Warning: is_default_persona and display_priority are kept excep
   const isDefault = 'is_default_persona'
   for (const [by, id, body, stored, kept] of [
     ['alice', 2, { [isDefault]: true, name: 'New' }, { [isDefault]: false, name: 'New' }, isDefault],
-    ['alice', 2, { [isDefault]: false }, {}], // the same value is no wish
+    ['alice', 2, { [isDefault]: false }, {}], // the stored value is not a change
     ['alice', 1, { display_priority: 4 }, {}],
     ['alice', 1, { display_priority: 4 }, {}],
     ['alice', 1, { display_priority: 5 }, { display_priority: 4 }, 'display_priority'],
@@ -138,28 +138,28 @@ t.test('422: only what is newly attached is checked for access', async t => {
   await share(11, EXT)
   await share(1, CAROL)
 
-  // Agent 11 holds a private document set and two files of Alice: an editor without access re-sends them.
+  // An editor without access can send the private document set and files that agent 11 already has.
   await isStored('ext', 11, { document_set_ids: [2, 1], user_file_ids: [ALICE_FILE, ALICE_FILE], tool_ids: [10, 1] })
   await isStored('ext', 11, { document_set_ids: [1] })
   await isRefused('ext', 11, { document_set_ids: [3, 2] }, 'body.document_set_ids.1 not_found')
   await isRefused('carol', 1, { document_set_ids: [2, 1] }, 'body.document_set_ids.0 not_found')
-  await isStored('alice', 1, { document_set_ids: [2] }) // shared with herself
+  await isStored('alice', 1, { document_set_ids: [2] }) // shared with the caller
   await isStored('admin', 3, { document_set_ids: [2] })
-  await isStored('curator', 9, { document_set_ids: [2] }) // shared with a group of theirs
+  await isStored('curator', 9, { document_set_ids: [2] }) // shared with a group of the caller
   await isRefused('alice', 1, { user_file_ids: [ALICE_FILE, BOB_FILE] }, 'body.user_file_ids.1 not_found')
   await isStored('admin', 1, { user_file_ids: [BOB_FILE] })
   await isStored('alice', 1, { user_file_ids: [BOB_FILE, ALICE_FILE] })
   await isStored('alice', 1, { label_ids: [3], users: [BOB], groups: [2] })
 
-  // A tool that is disabled, or of an MCP server that the caller may not manage.
+  // Tool 16 is disabled, and tool 14 belongs to an MCP server that the caller may not manage.
   const [disabled, forbidden] = ['body.tool_ids.1 tool_disabled', 'body.tool_ids.2 tool_forbidden']
   const missing = ['body.tool_ids.3 not_found', 'body.tool_ids.4 tool_disabled']
   await isRefused('alice', 1, { tool_ids: [10, 16, 14, 999, 16] }, disabled, forbidden, ...missing)
-  await isStored('curator', 5, { tool_ids: [16, 10] }) // agent 5 holds the disabled tool
+  await isStored('curator', 5, { tool_ids: [16, 10] }) // agent 5 already has the disabled tool
   await isStored('curator', 5, { tool_ids: [10] })
   await isRefused('curator', 5, { tool_ids: [10, 16] }, disabled)
-  await isStored('gcurator', 5, { tool_ids: [14] }) // manage:actions manages every MCP server
-  await isStored('curator', 5, { tool_ids: [14, 10] }) // attached already
+  await isStored('gcurator', 5, { tool_ids: [14] }) // with `manage:actions`, the caller manages every MCP server
+  await isStored('curator', 5, { tool_ids: [14, 10] }) // already attached
   await database.db.updateTable('mcp_server').set({ owner_id: ALICE }).where('name', '=', 'Docs MCP').execute()
   await isStored('alice', 1, { tool_ids: [14] })
 })

@@ -5,7 +5,7 @@ import { asJson, expectedFaults } from '../fixtures/agent-fields.js'
 import { TOOL_FIELD_ROWS, TOOL_FIELDS } from '../fixtures/tool-fields.js'
 import { auditRows, storedTool } from '../updates/stored-state.js'
 
-/** The tool of the recorded cases that has everything. */
+/** The recorded tool that uses every field. */
 const FULL = 16
 
 t.test('200 or 422 for each field: omitted, null, a value, a wrong type, over the limit', async t => {
@@ -20,7 +20,7 @@ t.test('200 or 422 for each field: omitted, null, a value, a wrong type, over th
     t.strictSame(await storedTool(world, FULL), before, `${title}: a dry run stores nothing`)
     const answer = await put(body)
     t.equal(answer.statusCode, 200, `${title}: ${answer.body.slice(0, 500)}`)
-    const unmasked = (text: string) => text.replaceAll(/\*{4}#[0-9a-f]{12}/g, 'a mask') // each value gets a new one
+    const unmasked = (text: string) => text.replaceAll(/\*{4}#[0-9a-f]{12}/g, 'a mask') // each value gets a new mask
     t.equal(unmasked(rehearsed.body), unmasked(answer.body), `${title}: the dry run answers like the update`)
     const after = await storedTool(world, FULL)
     if (body.custom_headers) {

@@ -18,7 +18,7 @@ t.test('200: display_name follows the name unless it was set on its own', async 
 })
 
 t.test('422: passthrough_auth and an Authorization header exclude each other, on the merged state', async t => {
-  // Tool 16 has an Authorization header, tool 17 passes the caller's through.
+  // Tool 16 has an Authorization header, and tool 17 uses passthrough_auth.
   const secret = { key: 'aUTHORIZATION', value: 'Bearer x' }
   const masks = (await put(16, {})).json().custom_headers
   const conflict = await put(16, { passthrough_auth: true })
@@ -83,7 +83,7 @@ t.test('200: a definition is stored as it came, without blanks; 422 for a key th
   t.equal(JSON.stringify(first.spec), JSON.stringify(JSON.parse(stored).paths['/z'].get))
 })
 
-/** A definition as JSON text whose enum lists the given numbers. */
+/** Returns a definition as JSON text with these numbers in an enum. */
 function definitionText(...numbers: string[]): string {
   const schema = `{"type":"integer","enum":[${numbers.join(',')}],"maximum":${numbers[0]}}`
   return (
@@ -101,7 +101,7 @@ const putText = (text: string, headers = {}) => putBody(`{"definition":${text}}`
 const validate = (text: string, query = '') =>
   call('POST', VALIDATE + query, { token: admin, body: `{"definition":${text}}` })
 
-/** A definition as it is, and one so large that another thread works on it. */
+/** Returns a definition unchanged, and in a size that another thread checks. */
 const SIZES = [
   (text: string) => text,
   (text: string) => text.replace('"info"', `"x-filling":"${'x'.repeat(70_000)}","info"`),

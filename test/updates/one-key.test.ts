@@ -11,7 +11,7 @@ import { listening } from '../test-service.js'
 import { worldDatabase } from '../world.js'
 import { auditRows, untilLocked } from './stored-state.js'
 
-/* Two requests with one Idempotency-Key at once, while another session holds the row, by each route that writes one resource. */
+/* Sends two concurrent requests with the same Idempotency-Key while another session locks the row. Covers each route that writes one resource. */
 
 const { app, call, database, url, admin } = await worldApp(t)
 const port = await listening(app)
@@ -33,7 +33,7 @@ async function madeBy(table: Place['table']): Promise<Place> {
   return { table, id }
 }
 
-/** Every route, with the lock that the first request meets. */
+/** Every route by the table of the locked row. */
 const ROUTES: Record<string, (place: Place) => [method: string, url: string, body?: object]> = {
   'persona: an update': ({ id }) => ['PATCH', `/persona/${id}?update_mask=name`, { name: 'renamed' }],
   'persona: a restoration': ({ id }) => ['POST', `/persona/${id}/restore`, { version: 1 }],

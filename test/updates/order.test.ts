@@ -7,7 +7,7 @@ import { comparable } from '../security/observed.js'
 import { listening } from '../test-service.js'
 import { faultsOf, hashOfEverything } from './stored-state.js'
 
-/** The three operations, each at an address that would work. */
+/** The three operations with valid addresses. */
 const OPERATIONS = [
   ['PATCH', '/persona/1'],
   ['PUT', '/admin/tool/custom/10'],
@@ -74,7 +74,7 @@ t.test('the order of the checks', async t => {
     const strict = { prefer: 'handling=strict' }
     const nowhere = { tool_ids: [999] }
     const bad = { ...DEFINITION, servers: [] }
-    /** The caller, the agent, fields by mask, what must be answered, and headers. */
+    /** The caller, the agent, the fields, the expected answer, and headers. */
     const agents: [string, number, object, string, object?][] = [
       [alice, 3, nowhere, '404 PERSONA_NOT_FOUND'],
       [alice, 3, { name: 'x' }, '404 PERSONA_NOT_FOUND', stale],

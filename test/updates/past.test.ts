@@ -173,7 +173,7 @@ t.test('409 for an earlier version of a tool or agent whose definitions are larg
   t.match((await send('GET', `/persona/2?version=${small}`)).json(), { error_code: 'SNAPSHOT_TOO_LARGE' })
 })
 
-/* Nothing of then or now that the caller may not read. */
+/* An earlier version shows only what the caller can read now. */
 
 t.test('what an editor may not read is left out with a Warning: sets of documents, files, their ids', async t => {
   const { call, token, database } = await worldApp(t)

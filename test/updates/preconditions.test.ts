@@ -19,7 +19,7 @@ t.test('If-Match on an agent', async t => {
     const first = await rename('one', tag)
     t.equal(first.statusCode, 200)
     t.equal(first.headers.etag, `"persona-1-${Number(/-(\d+)"$/.exec(tag)?.[1]) + 1}"`)
-    // RFC 9110 allows empty elements.
+    // RFC 9110 allows empty list elements.
     for (const text of ['*', ' * ', '"x", W/"weak,comma" , <tag>,', '"a,b",\t<tag>', ',, <tag> ,,'])
       t.equal((await rename(text, text.replace('<tag>', await current()))).statusCode, 200, text)
   })
@@ -93,7 +93,7 @@ t.test('If-Match on an agent', async t => {
       { field: 'task_prompt', by: 'alice@example.com', at: atOf(since + 5) },
     ])
     t.notOk('etag' in answer.headers, 'the tag of the refused request is in the body')
-    // Of several tags the newest counts, and a version that is yet to come is none of them.
+    // Of several tags, the one with the newest existing version counts.
     for (const others of [`"persona-1-${since}", "zzz"`, `"persona-1-${since + 1000}"`]) {
       const refused = await rename('third', `"persona-1-${since + 4}", ${others}`)
       t.match(refused.json().changed, [{ field: 'task_prompt' }], others)
@@ -133,7 +133,7 @@ t.test('If-Match on a tool', async t => {
   t.equal((await put({ description: 'x' }, stale.replace('tool', 'persona'))).json().changed, null)
   t.equal((await put({ description: 'x' }, '*')).statusCode, 200)
   t.equal((await put({ description: 'y' }, 'tool-10-1')).statusCode, 422)
-  // 412, not 422, for masks of the state that a stale tag names.
+  // Masks of the state that an outdated tag names get 412, not 422.
   const base = await put({ name: 'base', custom_headers: [{ key: 'X-Key', value: 'first' }] })
   const mine = { name: 'with masks', custom_headers: base.json().custom_headers }
   t.equal((await put({ custom_headers: [{ key: 'X-Key', value: 'second' }] })).statusCode, 200)

@@ -13,7 +13,7 @@ function some<Item>(items: Item[], bits: number): Item[] {
   return items.filter((_, index) => (bits >> index) & 1)
 }
 
-/** A whole update that no other number gives: what belongs together can be told apart afterwards. */
+/** Returns an update that depends on the number in every field, so that mixed updates can be recognised. */
 function variant(number: number) {
   return {
     name: `agent ${number}`,
@@ -36,7 +36,7 @@ function variant(number: number) {
   }
 }
 
-/** What of a stored agent the variant decides, in the same form. */
+/** Returns the fields of a stored agent that `variant` sets, in the same form. */
 function asVariant(stored: Record<string, unknown>) {
   const ids = (shares: unknown) => (shares as { id: unknown }[]).map(share => share.id)
   const fields = Object.keys(variant(0)).map(name => [name, stored[name]])
@@ -107,7 +107,7 @@ t.test('updates at once, of what others change', async t => {
       }
       const definition = { openapi: '3.1.0', info: { title: 'T' }, servers: [{ url: '/' }], paths: paths(number % 2) }
       if (number % 5 === 1) return call('PUT', '/admin/tool/custom/10', { token: admin, body: { definition } })
-      // Two agents attach and release the same tools, users and groups in opposite orders.
+      // Two agents attach and detach the same tools, users and groups in opposite orders.
       const body = variant(number)
       if (number % 2 === 0) return call('PATCH', '/persona/1', { token: admin, body })
       const turned = { ...body, tool_ids: body.tool_ids.reverse(), users: body.users.reverse() }
@@ -180,7 +180,7 @@ t.test('updates at once, of what others change', async t => {
   })
 })
 
-/** Sends a request while a transaction with a change is open, and commits it once the request waits for it. */
+/** Sends a request while a transaction with `change` is open, and commits the transaction once the request waits for it. */
 async function meanwhile<Answer>(
   { database }: WorldApp,
   change: RawBuilder<unknown>,

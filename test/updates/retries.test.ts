@@ -8,8 +8,8 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 
 /*
- * Clients that repeat each update, creation and deletion until it is answered, against services that are killed: each key has one effect, and its
- * client the version of it.
+ * Clients repeat each update, creation and deletion until it is answered, while services are killed. Each key must have one effect, and the client
+ * must receive its version.
  */
 const KILLS = Number(process.env.TEST_KILLS ?? 3)
 const SERVICES = 2
@@ -19,7 +19,7 @@ const world = await worldDatabase(t)
 const { url, database } = world
 const alice = await world.token('admin@example.com')
 
-/** What is sent: method, path and fields next to the description. */
+/** Method, path and fields of the requests. The description is added. */
 const PLACES = [
   ['PATCH', '/persona/1?update_mask=description', {}],
   ['PATCH', '/persona/10?update_mask=description', {}],
@@ -28,7 +28,7 @@ const PLACES = [
   ['POST', '/admin/tool/custom', { name: 'made', definition: DEFINITION, passthrough_auth: false }],
 ] as const
 
-/** Each effect that is stored: its key and its tag. */
+/** Returns the key and tag of each stored effect. */
 async function effects(): Promise<string[]> {
   const { rows } = await sql<{ effect: string }>`
     select substr(difference -> 'description' ->> 'to', 4) || ' "' || resource_kind || '-' || resource_id || '-' ||

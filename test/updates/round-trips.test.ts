@@ -6,7 +6,7 @@ import { mintToken } from '../../src/auth/token.js'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { observedWorld } from '../security/observed.js'
 
-/* What an update sends to the database, and what it writes. */
+/* The statements of an update, and the rows that it writes. */
 
 const ALICES_AGENT = 1
 const TOOL = 10
@@ -22,7 +22,7 @@ t.test('round trips to the database, authentication included, when nobody else i
     call('PUT', `/admin/tool/custom/${TOOL}${query}`, { token: admin, body: fields })
   const validate = (definition: unknown) => call('POST', VALIDATE, { token: admin, body: { definition } })
 
-  // The first use of a token is written down once a minute, beside the request.
+  // Warms up: the first use of a token in a minute is recorded in a separate statement.
   await updateAgent({})
   await updateTool({ definition: ITEMS, custom_headers: [{ key: 'X-Key', value: 'one' }] })
   await validate(ITEMS)
@@ -36,7 +36,7 @@ t.test('round trips to the database, authentication included, when nobody else i
     const url = `/persona/${ALICES_AGENT}?update_mask=${Object.keys(body)}${query}`
     return call('PATCH', url, { token: alice, body, headers })
   }
-  await change({}) // definitions are kept now
+  await change({}) // reads the definitions into the cache
   const unknown = mintToken('person').token
   const headers = [{ key: 'X-Key', value: 'two' }]
   const cases: [string, () => Promise<LightMyRequestResponse>, status: number, statements: number][] = [
@@ -91,7 +91,7 @@ t.test('what an update does not change is not written', async t => {
   const links = { persona_tool: ofAgent, persona_document_set: ofAgent, persona_label: ofAgent }
   const ofTool = { tool: `id = ${TOOL}`, tool_header: `tool_id = ${TOOL}`, tool_definition: 'true' }
   const ROWS = { persona: `id = ${ALICES_AGENT}`, ...links, ...ofTool, audit: 'true' }
-  /** Where each row version lies and which transaction wrote it: any write, even of equal values, moves it. */
+  /** Returns the location and transaction of each row version. Any write changes them, even with equal values. */
   const places = async () => {
     const lists = Object.entries(ROWS).map(([table, where]) =>
       sql.raw(`(select json_agg(ctid || ' ' || xmin order by ctid) from ${table} where ${where}) as ${table}`),

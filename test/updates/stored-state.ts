@@ -7,13 +7,13 @@ import { AUTHOR } from '../../src/updates/audit.js'
 import type { WorldApp } from '../app.js'
 import { eventually } from '../eventually.js'
 
-/** An agent as the tables hold it, under the names of the update's fields; dates in UTC with microseconds. */
+/** An agent as stored in the tables, with the field names of the update. Dates are in UTC with microseconds. */
 export interface StoredAgent {
   [field: string]: unknown
   version: number
 }
 
-/** Reads an agent from the tables, past all code of the service. */
+/** Reads an agent from the tables without the code of the service. */
 export async function storedAgent({ database }: Pick<WorldApp, 'database'>, id: number): Promise<StoredAgent> {
   const links = (table: string, column: string, value = column) =>
     sql.raw(`(select coalesce(jsonb_agg(${value} order by ${column}), '[]') from ${table} where persona_id = p.id)`)
@@ -32,7 +32,7 @@ export async function storedAgent({ database }: Pick<WorldApp, 'database'>, id: 
   return row.agent
 }
 
-/** A tool as the tables hold it: the definition as text, headers by name and sealed bytes. */
+/** A tool as stored in the tables: the definition as text, and header names with encrypted bytes. */
 export interface StoredTool {
   [column: string]: unknown
   version: number
@@ -40,7 +40,7 @@ export interface StoredTool {
   headers: { name: string; ciphertext: string }[]
 }
 
-/** Reads a tool from the tables, past all code of the service. */
+/** Reads a tool from the tables without the code of the service. */
 export async function storedTool({ database }: Pick<WorldApp, 'database'>, id: number): Promise<StoredTool> {
   const { rows } = await sql<{ tool: StoredTool }>`
     select to_jsonb(t) - array['created_at', 'field_versions', 'recent_changes', 'audit_head', 'audit_anchor', 'definition_hash'] || jsonb_build_object(
@@ -54,7 +54,7 @@ export async function storedTool({ database }: Pick<WorldApp, 'database'>, id: n
   return row.tool
 }
 
-/** A hash over every row of every table, by table; a token's last use aside, which any request may write. */
+/** Returns a hash of all rows of each table. Ignores the last use of tokens, which any request can change. */
 export async function hashOfEverything(db: Kysely<Tables>): Promise<Record<string, string>> {
   const { rows: tables } = await sql<{ name: string }>`
     select table_name as name from information_schema.tables
@@ -86,29 +86,29 @@ export function warningsOf(answer: LightMyRequestResponse): string[] {
   return header === undefined ? [] : [...String(header).matchAll(/299 - "([^"]*)"/g)].map(found => found[1] ?? '')
 }
 
-/** The faults of a 422, each as its place and type: `body.tool_ids.1 not_found`. */
+/** Formats the faults of a 422, for example `body.tool_ids.1 not_found`. */
 export function faultsOf(answer: LightMyRequestResponse): string[] {
   if (answer.statusCode !== 422) return [`status ${answer.statusCode}`]
   return answer.json().detail.map(({ loc, type }: { loc: unknown[]; type: string }) => `${loc.join('.')} ${type}`)
 }
 
-/** The version that the entity tag of an update or a read names. */
+/** Returns the version in the entity tag of an answer. */
 export function versionOf({ headers }: Pick<LightMyRequestResponse, 'headers'>): number {
   return Number(/-([0-9]+)(?:\.[0-9a-f]+)?"$/.exec(String(headers.etag))?.[1])
 }
 
-/** Waits until this number of transactions in the database wait for a lock. */
+/** Waits until at least `count` transactions in the database wait for a lock. */
 export async function untilLocked({ db }: Pick<Database, 'db'>, count = 1): Promise<void> {
   const waiting = sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
   await eventually(async () => (await waiting.execute(db)).rows.length >= count)
 }
 
-/** How often a property is tried: a quarter of it where a run does the same once more, on another server. */
+/** Returns the number of runs of a property: a quarter in a brief run, which repeats the tests on another server. */
 export function repetitions(usual: number): number {
   return process.env.TEST_CAMPAIGN === 'brief' ? Math.ceil(usual / 4) : usual
 }
 
-/** A number below `n` that follows from the one before: the same sequence in every run. */
+/** Returns a generator of pseudo-random numbers below `n`, with the same sequence in every run. */
 export function sequence(seed: number): (n: number) => number {
   let state = seed
   return n => {

@@ -10,7 +10,7 @@ t.test('200 with Warning: the notice of what an update replaced', async t => {
   const [alice, admin] = [await token('alice@example.com'), await token('admin@example.com')]
   const set = async (as: string, body: object, headers = {}) =>
     warningsOf(await call('PATCH', `/persona/1?update_mask=${Object.keys(body)}`, { token: as, body, headers }))
-  /** Moves the agent's last change into the past. */
+  /** Moves the time of the agent's last change into the past. */
   const age = async (seconds: number) => {
     await sql`update persona set recent_changes = jsonb_set(recent_changes, '{-1,at}', to_jsonb(${Date.now() - seconds * 1000}::bigint))
       where id = 1`.execute(database.db)
@@ -111,7 +111,7 @@ t.test('200 with Warning, or 422 under strict handling: a null that does not cle
   t.same(warningsOf(await patch(nulls)), [], 'as the published web form sends on each save, without a tag')
   const told = await patch(nulls, seen)
   t.equal(told.headers.etag, stored.headers.etag)
-  const named = ['uploaded_image_id', 'label_ids', 'display_priority'] // what is empty is not
+  const named = ['uploaded_image_id', 'label_ids', 'display_priority'] // `user_file_ids` is already empty
   const advice = 'was kept: null keeps its value. To clear it, name it in update_mask'
   t.equal(warningsOf(told).join(), named.map(name => `field ${name} ${advice}`).join())
   t.same(warningsOf(await patch({ uploaded_image_id: null, remove_image: true }, seen, '?dry_run=true')), [])

@@ -42,7 +42,7 @@ t.test('what the parameter adds to the answer, and for whom', async t => {
   })
 
   await t.test('ids of agents that the caller sees, the number of the others', async t => {
-    // Tool 11 is the curator's own: attached to one agent they see by group, to a public one, and to two they do not see.
+    // Curator owns tool 11. Attaches it to an agent that they see through a group, a public one, and two hidden ones.
     for (const persona of [13, 2, 3, 14, 7]) {
       await sql`insert into persona_tool (persona_id, tool_id) values (${persona}, 11)`.execute(database.db)
     }

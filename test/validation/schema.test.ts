@@ -11,7 +11,7 @@ import { parseId } from '../../src/validation/parameters.js'
 import { parseDateTime } from '../../src/validation/vocabulary.js'
 import { FULL_AGENT_UPDATE } from '../fixtures/agent-fields.js'
 
-/** The fields as the interface document lists them: what clients of the public product send and read. */
+/** The fields in the order of the interface document, which clients of the public product send and read. */
 const INTERFACE_DOCUMENT = [
   [
     PersonaUpsertRequest,
@@ -49,7 +49,7 @@ t.test('every field of the interface document, in its order; a request demands n
   }
 })
 
-/** Values near the edges of every rule, so that random bodies are often right and wrong in one place only. */
+/** Generates values near the limits of every rule, so that most random bodies are wrong in one place only. */
 const value = fc.oneof(
   fc.constantFrom<unknown>(null, true, false, '', ' ', 'a', 'auto', '\0', '\ud800', 'x'.repeat(256), '😀'.repeat(255)),
   fc.constantFrom<unknown>(0, -0, 1, 1.5, 2 ** 31, -(2 ** 31), 1_000_001, 1e300, Infinity, -Infinity),
@@ -62,7 +62,7 @@ const value = fc.oneof(
   fc.string({ unit: 'binary' }),
 )
 
-/** A body that is right except for a few fields, or anything at all. */
+/** Generates bodies that are right except for a few fields, and arbitrary values. */
 const bodyOf = (fields: string[], right: Record<string, unknown>) => {
   const names = fc.oneof(fc.constantFrom(...fields, 'constructor', '__proto__', 'toString'), fc.string())
   const nearlyRight = fc
@@ -153,7 +153,7 @@ const refusal = (text: string | Uint8Array) => {
   return body.kind === 'value' ? undefined : body.faults
 }
 
-/** The type of the fault of a bound that a text is beyond. */
+/** Returns the type of the fault of a text that exceeds a limit. */
 const beyond = (text: string, bounds: Partial<JsonBounds>) => {
   const body = parseJsonBody(Buffer.from(text), { ...WIDE, ...bounds })
   const type = body.kind === 'refused' ? body.faults[0]?.type : undefined

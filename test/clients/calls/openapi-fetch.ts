@@ -2,7 +2,7 @@ import createClient from 'openapi-fetch'
 import type { paths } from '../generated/openapi-typescript'
 import { bearer, check, recordOf, target } from './service.js'
 
-/* What the compiler knows of each answer; hey-api.ts calls the rest. A refusal differs by what its type has. */
+/* Checks the types of answers at compile time. `hey-api.ts` calls the other operations. */
 
 const { base, unreachable, tokens } = target
 const as = (token: string, baseUrl = base) => createClient<paths>({ baseUrl, headers: bearer(token) })

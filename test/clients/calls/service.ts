@@ -1,9 +1,9 @@
-/* What every client is tried with; run.ts starts the services and hands their addresses and tokens over. */
+/* The calls that every client makes. `run.ts` starts the services and passes their addresses and tokens. */
 
 declare const process: { argv: string[]; exitCode?: number }
 
 export interface Target {
-  /** The service over the demo organisation, and one whose database cannot be reached. */
+  /** The address of a service with the demo organisation, and of one without a reachable database. */
   base: string
   unreachable: string
   tokens: { admin: string; reader: string; careful: string; runtime: string }
@@ -11,7 +11,7 @@ export interface Target {
 
 export const target = JSON.parse(process.argv[2] ?? '') as Target
 
-/** The twelve required fields: agent 3 of the demo organisation, which is a default agent, as it is. */
+/** An update with the twelve required fields that changes nothing in agent 3 of the demo organisation. */
 export const WHOLE = {
   name: 'Welcome',
   description: 'Answers the first questions of a new reader.',
@@ -32,7 +32,7 @@ export function check(holds: boolean, what: string): void {
   if (!holds) process.exitCode = 1
 }
 
-/** The record in an answer whose type has proposals too: those come only where one is asked for. */
+/** Returns the record in an answer whose type also allows a proposal; undefined for a proposal. */
 export function recordOf<Answer>(data: Answer) {
   const isRecord = typeof data === 'object' && data !== null && 'name' in data
   return isRecord ? (data as Extract<Answer, { name: string }>) : undefined
