@@ -1,18 +1,18 @@
 import type { NextRequest } from './load.js'
 import { AGENTS, agentBody, definitionOf, TOOLS, type World } from './world.js'
 
-/** One kind of request. `source` makes the next request of a connection. */
+/** One kind of request. `source` returns the function that makes the requests of a connection. */
 export interface Case {
   name: string
   status: number
-  /** True if 1.0.0, which has no reads, can be measured too. */
+  /** True if version 1.0.0, which cannot read agents, supports the request. */
   isOld: boolean
-  /** True if the floor can answer it: reads and updates of agents, and validations. */
+  /** True if `floor.ts` supports the request: reads and updates of agents, and validations. */
   isOnFloor: boolean
   source: (world: World) => (connection: number) => NextRequest
 }
 
-/** The most connections that each have their own rows. */
+/** The maximum number of connections. Each has its own rows. */
 const CONNECTIONS_MAX = 16
 
 function request(method: string, path: string, token: string | null, body: string, headers = ''): Buffer {
@@ -37,8 +37,8 @@ function agentUpdates(world: World, query = '', headers = '', body: Body = agent
 }
 
 /**
- * Updates with a definition that the tool had before or, with `isNew`, one that is new each time. The service caches the result of a check. Each
- * tool has its own function names, because an agent cannot use two functions of one name.
+ * Updates that store a definition. With `isNew`, each definition is new. Without it, definitions repeat, so the service uses cached checks. Each tool
+ * has its own function names, because all functions of an agent need different names.
  */
 function toolUpdates(world: World, isNew = false) {
   const bodyOf = (id: number, edition: string) => {

@@ -57,7 +57,7 @@ function run(socket: Socket, next: NextRequest, status: number, deadline: number
       const head = bytes.toString('latin1', 0, end)
       if (head[9] !== String(status)[0])
         reject(new Error(`expected ${status}, was answered: ${bytes.toString('utf8').slice(0, 1000)}`))
-      const length = /\r\ncontent-length: (\d+)/i.exec(head)?.[1] ?? 0 // a 204 has none
+      const length = /\r\ncontent-length: (\d+)/i.exec(head)?.[1] ?? 0 // a 204 answer has no body
       missingBytes = Number(length) - (bytes.length - end - 4)
     }
     socket.on('data', bytes => {

@@ -18,7 +18,7 @@ export async function startService(checkout: string, env: NodeJS.ProcessEnv): Pr
   return await startProcess(checkout, command, { HOST: '127.0.0.1', LOG_LEVEL: 'warn', ...unlimited, ...env })
 }
 
-/** Runs a command that serves on `PORT`, and waits until it is ready. The command ends with this process. */
+/** Runs a command that serves on `PORT`, and waits until it is ready. The command is ended when this process ends. */
 export async function startProcess(cwd: string, command: string, env: NodeJS.ProcessEnv): Promise<Service> {
   port += 1
   const stdio = ['ignore', 'ignore', 'inherit'] as const

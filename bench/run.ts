@@ -11,7 +11,7 @@ import { type LoadResult, load } from './load.js'
 import * as processes from './process.js'
 import { fillFloor, fillWorld, type World } from './world.js'
 
-/* Measures this build, the floor (floor.ts) and, with `--against`, another built checkout, in turns in one run. */
+/* Measures this build, the floor (floor.ts) and, with `--against`, another built checkout. They take turns within one run. */
 
 const USAGE = `Usage: npm run bench -- [--against CHECKOUT] [--rounds 5] [--seconds 3] [--write]
   --against  another built checkout, measured in turns with this one
@@ -37,7 +37,7 @@ interface Side extends processes.Service {
 
 type Slot = LoadResult & { serviceMs: number; databaseMs: number }
 
-/** A checkout's service on a new database with the world in it. */
+/** Starts a checkout's service on a new database that `fillWorld` has filled. */
 async function startSide(name: string, checkout: string, server: pg.Client, serverUrl: string): Promise<Side> {
   const url = await newDatabase(name, server, serverUrl)
   const env = { PATH: process.env.PATH, DATABASE_URL: url, SECRET_KEYS: generateKey('bench') }
@@ -74,7 +74,7 @@ async function measure(side: Side, { source, status }: Case, postmaster: number)
   return { ...result, serviceMs: serviceMs ?? 0, databaseMs: databaseMs ?? 0 }
 }
 
-/** Measures the rounds of one case on each side. The order of the sides alternates, and a first round, which warms up, is not counted. */
+/** Measures the rounds of one case on each side. The order of the sides alternates. The first round is a warm-up and is not counted. */
 async function roundsOf(each: Case, sides: readonly Side[], postmaster: number): Promise<Slot[][]> {
   const slots: Slot[][] = sides.map(() => [])
   for (let round = 0; round <= rounds; round++) {

@@ -15,7 +15,7 @@ const SYSTEM_PROMPT =
 export interface World {
   /** The token of Alice, who owns every agent and may manage every custom tool. */
   token: string
-  /** A token of Alice for a runtime. Versions before 3.0 have no such tokens. */
+  /** Alice's token for a runtime. Versions before 3.0 have no such tokens. */
   runtimeToken: string
   /** A token in the right form that was never issued. */
   unknownToken: string

@@ -141,8 +141,8 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
       setCommonHeaders(request, reply) // Fastify runs no hooks for these errors
       handleError(requestFault(request) ?? error, request, reply)
     },
-    requestTimeout: 30_000, // to receive a request; `connections.ts` limits the time to read its answer
-    connectionTimeout: 90_000, // for a connection without traffic
+    requestTimeout: 30_000, // limits the arrival of a request; `connections.ts` limits the time to read the answer
+    connectionTimeout: 90_000, // limits the time without traffic on a connection
     keepAliveTimeout: 72_000, // longer than proxies keep idle connections, so that a proxy never uses a connection that Node is closing
     http: {
       headersTimeout: 10_000,

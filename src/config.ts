@@ -140,14 +140,14 @@ function secretFaults({ secrets: { keys, keysFile } }: Config): string[] {
 /** Returns the faults of the database settings. Also reads the URL from the file in DATABASE_URL_FILE. */
 function databaseFaults({ database }: Config, env: Environment): string[] {
   const { url, urlFile } = database
-  // If DATABASE_URL is missing or misspelt, the service would otherwise start with a new embedded database.
+  // Without this check, a missing or misspelt DATABASE_URL would start the service with a new embedded database.
   if (env.NODE_ENV === 'production' && !(url || urlFile || env.DATA_DIR))
     return ['with NODE_ENV=production, set DATABASE_URL, or DATA_DIR for the embedded database']
   if (url !== undefined && urlFile !== undefined) return ['set either DATABASE_URL or DATABASE_URL_FILE, not both']
   try {
     if (urlFile !== undefined) database.url = readFileSync(urlFile, 'utf8').trim()
   } catch (error) {
-    // The error message ends with the path. The path is omitted because it can be the secret itself, if the variable was set by mistake.
+    // Omits the path at the end of the error message. Someone may have set this variable to the secret itself by mistake.
     return [`DATABASE_URL_FILE: the file cannot be read (${(error as Error).message.split(', ', 1)[0]})`]
   }
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
@@ -168,7 +168,7 @@ export function misspeltWarning(env: Environment): string[] {
     if (names.includes(name)) return []
     if (REMOVED.includes(name)) return [`${name} was removed in 3.0: unset it`]
     const written = name.toUpperCase()
-    const distances = name.length < 8 ? [1] : [1, 2] // two edits would make short names of other programs similar to our settings
+    const distances = name.length < 8 ? [1] : [1, 2] // with two edits, short variable names of other programs would match
     const near = distances.flatMap(edits => names.filter(each => isWithin(edits, written, each)))
     const longer = names.filter(each => name.includes('_') && each.startsWith(`${written}_`))
     const [meant] = [...near, ...longer]

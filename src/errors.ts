@@ -226,7 +226,7 @@ export class Unavailable extends Refused {
     readonly outcome: Outcome,
     options: ErrorOptions = {},
   ) {
-    const headers = reason === 'key_missing' ? {} : RETRY_AFTER // waiting does not help
+    const headers = reason === 'key_missing' ? {} : RETRY_AFTER // waiting does not restore a missing key
     super('SERVICE_UNAVAILABLE', message, { ...options, extra: { reason }, headers })
   }
 }

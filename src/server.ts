@@ -22,7 +22,7 @@ import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneContents, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
-/** Pruning waits, because the first requests are slow until their code is compiled. */
+/** The first pruning waits, because the first requests are slow until their code is compiled. */
 const FIRST_PRUNE_MS = 2_000
 const PRUNE_INTERVAL_MS = 3_600_000
 const PRUNE_GROWING_INTERVAL_MS = 60_000

@@ -30,7 +30,7 @@ const NO_STATE = sql`null`
 
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
 
-/** The kinds of stored events. Runtimes cause `headers` events by reading secrets; commands cause the others. */
+/** The kinds of stored events. Reading secrets as a runtime causes `headers` events. Commands cause the others. */
 export const ACCESS_KINDS = [...(Object.keys(STATES) as (keyof typeof STATES)[]), 'keys', 'apply', 'headers'] as const
 
 /** A change of access. `subject` is the id of the changed row, or empty for `keys` and `apply`. */

@@ -33,7 +33,7 @@ export interface ListedChange {
   /** The access after the event, or further details of the event. */
   detail: unknown
   fields: string[] | null
-  /** The old and new values of the changed fields; null after pruning. */
+  /** The old and new values of the changed fields; null if they were pruned. */
   difference: Record<string, { from: unknown; to: unknown }> | null
   hash: string | null
 }

@@ -48,9 +48,9 @@ declare module 'fastify' {
      * and `Forbidden`.
      */
     readNow(executor: Executor, lookup?: Lookup): Promise<CallerNow>
-    /** The SHA-256 of the bearer token, once it was computed. */
+    /** The SHA-256 of the bearer token; undefined until it is computed. */
     tokenHash: Buffer | undefined
-    /** The reason of a refusal for the metrics: an error code or the reason of a 503. */
+    /** The reason for a refusal in the metrics: an error code or the reason of a 503. */
     refusal: string | undefined
     /** Details of a refusal for the log. They contain no text from the caller. */
     told: Readonly<Record<string, unknown>> | undefined
@@ -60,7 +60,7 @@ declare module 'fastify' {
 /** Authenticates a request and checks that its token allows the route. Throws `NotAuthenticated` and `Forbidden`. */
 export type Authenticate = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 
-/** The name of the decorator that marks scopes with authenticated routes. */
+/** The Fastify decorator that marks plugin scopes whose routes require a token. */
 export const REQUIRES_TOKEN = 'requiresToken'
 
 /** Decorates requests with the caller. Returns the function that authenticates a request before its body is read. */
@@ -79,7 +79,7 @@ export function registerAuthentication(app: FastifyInstance, database: Database)
   return async (request, reply) => {
     const lookup = lookupOf(request)
     const hash = tokenHashOf(request)
-    const key = hash.toString('hex') // a request does not wait for requests with other tokens
+    const key = hash.toString('hex')
     const read = () => withRetries(() => authenticate(database.sharedReads(key), hash, lookup))
     // Requests with the same token that arrive in one turn of the event loop share one read of the caller.
     const shared = async () => {

@@ -8,8 +8,8 @@ import { AUTHOR } from '../updates/audit.js'
 import { ACTION, type ACTIONS, type HistoryRow } from '../updates/history.js'
 
 /*
- * The feed of changes: audit rows and proposals, ordered by transaction and then by place. A row is published when no open transaction can add a row
- * before it, so a reader never misses a row. A cursor consists of the feed's id and the position of a row.
+ * The feed of changes: audit rows and proposals, ordered by transaction and then by place within it. A row is published when no open transaction can
+ * add a row before it, so a reader never misses a row. A cursor consists of the feed's id and the position of a row.
  */
 
 /** The maximum number of rows that one page examines. */

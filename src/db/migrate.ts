@@ -38,7 +38,7 @@ export async function migrate(
   if ((await pendingSteps(database.db, steps)).length === 0) return []
   return await database.db.transaction().execute(async trx => {
     await limitStatements(trx, 0)
-    // The planner settings of sessions are made for requests. Migrations need table scans.
+    // Sessions have planner settings for requests, but migrations need table scans.
     await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx)
     await sql`set local lock_timeout = ${sql.lit(patienceMs)}`.execute(trx)
     await sql`select pg_advisory_xact_lock(${sql.lit(LOCK_ID)})`.execute(trx).catch(error => {

@@ -123,7 +123,7 @@ function resolved(schema: JsonSchema, $defs: Schemas): Schema {
   return $ref === undefined ? others : { ...asObject($defs[String($ref).slice(DEFINITIONS.length)] ?? true), ...others }
 }
 
-/** Reports differences in the properties of two object schemas and in which are required. Returns the properties that both have, with their paths. */
+/** Reports differences in the properties and required properties of two object schemas. Returns the properties of both, with paths. */
 function sharedMembers(old: Schema, next: Schema, path: string, report: Report): [string, JsonSchema, JsonSchema][] {
   const from = new Map<string, JsonSchema>(Object.entries(Object(old.properties)))
   const to = new Map<string, JsonSchema>(Object.entries(Object(next.properties)))

@@ -222,7 +222,7 @@ function isBody(entry: unknown): entry is Schema {
   return isObject(entry) && (entry.in === 'body' || entry.in === 'formData')
 }
 
-/** Returns the media types of a list. JSON replaces `ANY_TYPE` and an empty list. */
+/** Returns the media types of a list. Replaces `ANY_TYPE` and an empty list by JSON. */
 function typesOf(types: unknown): string[] {
   const named = (Array.isArray(types) ? types : []).filter(each => typeof each === 'string')
   return named.length === 0 ? [JSON_TYPE] : [...new Set(named.map(each => (each === ANY_TYPE ? JSON_TYPE : each)))]

@@ -73,7 +73,7 @@ export function registerConnections(
     exchange.atEnd.push(() => {
       socket.off('close', close)
       open.splice(open.indexOf(exchange), 1)
-      // Releases the memory of the answer, because the connection can stay open for long.
+      // Releases the memory of the answer, because the connection can stay open for a long time.
       if (request.raw.complete && latest.get(socket) === exchange) latest.delete(socket)
     })
     open.push(exchange)

@@ -83,7 +83,7 @@ export class Metrics {
   }
 }
 
-/** `GET /healthz` answers 200 while the process runs. `GET /readyz` answers 200 if the service can serve requests, otherwise 503 with the reason. */
+/** `GET /healthz` answers 200 while the process runs. `GET /readyz` answers 200 if the service is ready, and 503 with the reason if not. */
 export function registerProbes(app: FastifyInstance, service: ReadinessSource): void {
   app.get('/healthz', PAGE, (_, reply) => reply.type(JSON_TYPE).send('{"status":"alive"}'))
   app.get('/readyz', PAGE, async (request, reply) => {

@@ -42,17 +42,17 @@ export async function registerRequests(app: FastifyInstance, corsOrigins: readon
     allowedHeaders: REQUEST_HEADERS,
     exposedHeaders: HEADER_NAMES,
     maxAge: PREFLIGHT_AGE_S,
-    strictPreflight: false, // otherwise, OPTIONS requests that are not preflights would be refused without our error body
+    strictPreflight: false, // strict mode would refuse OPTIONS requests that are not preflights, without our error body
   })
 }
 
-/** Returns the client's address: the one that trusted proxies report if it is valid, otherwise the peer's. IPv4-mapped IPv6 addresses become IPv4 addresses. */
+/** Returns the address that trusted proxies report or, if it is invalid, the peer's. IPv4-mapped IPv6 addresses become IPv4. */
 export function clientAddressOf({ ip, socket }: Pick<FastifyRequest, 'ip' | 'socket'>): string {
   const address = isIP(ip) === 0 ? (socket.remoteAddress ?? '') : ip
   return address.replace(/^::ffff:(?=\d+\.)/i, '')
 }
 
-/** Returns the client's `X-Request-ID` if it has the allowed form, otherwise a new id (DECISIONS section 2). */
+/** Returns the client's `X-Request-ID` if it has the allowed form, or else a new id (DECISIONS section 2). */
 export function requestIdOf({ headers }: Pick<IncomingMessage, 'headers'>): string {
   const received = headers['x-request-id']
   if (typeof received === 'string' && /^[A-Za-z0-9_-]{1,64}$/.test(received)) return received
@@ -75,7 +75,7 @@ export function requestFault({ raw }: FastifyRequest): Error | undefined {
     : new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
 }
 
-/** The headers of every answer. Pages replace the policy. The proxy sets Strict-Transport-Security. */
+/** The headers of every answer. Pages replace the content security policy. The proxy sets Strict-Transport-Security. */
 const COMMON_HEADERS = {
   'cache-control': 'no-store',
   'content-security-policy': "default-src 'none';frame-ancestors 'none'",

@@ -35,7 +35,7 @@ export type Ask = (
 /** A tool as `tools/list` shows it, with its implementation. */
 export interface Operation {
   tool: Tool
-  /** The policy that the caller's token must meet. Otherwise the tool is not listed. */
+  /** The tool is listed only if the caller's token meets this policy. */
   policy: RoutePolicy
   call(ask: Ask, args: unknown): Promise<CallToolResult>
 }
@@ -49,7 +49,7 @@ const VALIDATE = '/admin/tool/custom/validate'
 const ID = identifier({ minimum: 1, maximum: INT4_MAX })
 const ETAG = text()
 const OF_EITHER = { kind: enumeration(['agent', 'tool']), id: ID }
-/** Names the properties, because models fill in only these. Other properties are allowed, and the operation checks them. */
+/** Declares the properties, because models fill in only declared ones. Other properties are allowed, and the operation checks them. */
 const named = (properties: Record<string, object>) => ({ type: 'object', properties, additionalProperties: true })
 const TEXT = { type: 'string' }
 const CALL = named({ operationId: TEXT, summary: TEXT })

@@ -15,7 +15,7 @@ import { type Ask, type Body, faultsInWords, OPERATIONS, refusal } from './opera
 /** The limits of messages. Parsing larger messages would delay other requests. Clients can send larger bodies over HTTP. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
-/** All other refusals of a message with an id get the status 200. With other statuses, clients would end the session. */
+/** The statuses that a refusal of a message with an id keeps. Other statuses become 200, because clients would end the session. */
 const STATUSES_KEPT = [401, 403, 429, 500, 503]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store or propose if you can.' }

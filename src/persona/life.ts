@@ -26,8 +26,8 @@ import {
 import type { PersonaState } from './state.js'
 
 /**
- * Creates agents. If the caller owns an agent with the same name, refuses a creation below `/api`, as the published product does. For administrators,
- * this applies to any agent.
+ * Creates agents. Below `/api`, refuses a name that another agent of the caller has, as the published product does. For administrators, this applies
+ * to all agents.
  */
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
@@ -141,7 +141,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const differing = CONTENT_FIELDS.filter(field => !sameValue(after[field], then[field]))
     const left = new Map(differing.map(field => [field, leftOf(field, after, then)]))
     const changes = changedFields(state, after)
-    // The author is unknown, because a group manager must not gain rights on a tool by restoring its link.
+    // Records an unknown author, because a group manager must not gain rights on a tool by restoring its link.
     return restored({ ...decision, changes, attacher: UNKNOWN_ATTACHER }, request, left)
   },
 }

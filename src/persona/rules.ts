@@ -225,8 +225,8 @@ function requireRights(
 }
 
 /**
- * Requires a default agent to be public if one of the two fields changes. Direct updates below `/api` are exempt, because clients of the published
- * product make private agents the default.
+ * Requires a default agent to be public if `is_default_persona` or `is_public` changes. Direct updates below `/api` are exempt, because clients of
+ * the published product make private agents the default.
  */
 function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
   const { is_default_persona: isDefault, is_public: isPublic } = content

@@ -37,14 +37,13 @@ export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   differenceOf(state: T['State'], fields: ProposedFields, caller: Caller): Change[]
   /** Returns the part of an update that sets these fields. */
   updateOf(db: Kysely<Tables>, fields: ProposedFields, ring: KeyRing): Promise<Pick<T['Request'], 'fields'>>
-  /** Returns the warnings of an approval. */
   warningsOf(db: Kysely<Tables>, decision: T['Decision'], viewer: ViewerParameters): Promise<string[]>
 }
 
 const persona: ProposalKind<PersonaTypes> = {
   resource: personaResource,
   differenceOf,
-  // With `strict`, a field that the approver must not set is refused. Otherwise it would be ignored.
+  // With `strict`, a field that the approver must not set is refused instead of ignored.
   updateOf: async (_, fields) => ({ fields, masked: true, strict: true }),
   warningsOf: attachedNames,
 }

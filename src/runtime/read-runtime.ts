@@ -156,7 +156,7 @@ function requireRoom(bytes: number, { snapshotBytesMax }: ToolOptions): void {
   if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
 }
 
-/** Caches functions by the hash of the definition and the tool's header names. Entries cannot become stale. */
+/** Caches functions by the hash of the definition and the tool's header names, which determine them. */
 const known = new LRUCache<string, Pick<CallableTool, 'functions'> & { bytes: number }>({ maxSize: 4 * 1024 * 1024 })
 
 async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: FastifyRequest, tool: RuntimeTool) {

@@ -30,7 +30,7 @@ const LISTS = [
   { path: '/persona', resource: 'persona', asked: {} },
   { path: '/tool', resource: 'tool', asked: {} },
   { path: '/tool/openapi', resource: 'tool', asked: { custom: true } },
-  { path: '/admin/persona', resource: 'persona', asked: undefined }, // the query determines it
+  { path: '/admin/persona', resource: 'persona', asked: undefined }, // the query determines the filter
 ] as const
 
 export function registerLists(today: FastifyInstance, options: OperationOptions): void {

@@ -6,7 +6,7 @@ interface Facts {
   origins?: ReadonlySet<string>
   /** The result of the last check without faults. `headers` are the options of the check. */
   checked?: { headers: string; notes: string[]; names: readonly string[] }
-  /** True if the definition is stored. If it was pruned since, the write fails with a foreign key violation, and the retry stores it again. */
+  /** True if the definition is stored. If it was pruned later, a write violates a foreign key, and the retry stores the definition again. */
   isStored?: boolean
 }
 

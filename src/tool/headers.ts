@@ -51,7 +51,7 @@ function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] 
 const SENDABLE = /^[\x21-\x7e\xa1-\xac\xae-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa1-\xac\xae-\xff])?$/
 
 function valueFaults(value: string, loc: Loc): Fault[] {
-  if (looksMasked(value)) return [] // `redactionFaults` reports it as `mask_mismatch`
+  if (looksMasked(value)) return [] // `redactionFaults` reports the value as `mask_mismatch`
   if (SENDABLE.test(value) && Buffer.byteLength(value) <= VALUE_BYTES_MAX) return []
   const msg = `Header value should have 1 to ${VALUE_BYTES_MAX} bytes of Latin-1 without controls and outer blanks`
   return [{ loc, msg, type: 'header_value_invalid' }]

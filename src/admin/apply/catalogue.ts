@@ -28,7 +28,7 @@ export interface Outcome {
   section: SectionName
   id: Id
   name: string
-  /** `kept`: pruning could not remove it, for the given `reason`. */
+  /** `kept`: pruning could not remove the row because of `reason`. */
   action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept'
   /** The changed fields with old and new values. A new row is compared with the initial values. Secrets are shown as masks. */
   fields: Change[]
@@ -45,7 +45,7 @@ export interface Plan {
   store(trx: Transaction<Tables>, actor: Actor): Promise<void>
 }
 
-/** How a list of a document is stored. `noun` names an entry in messages, and `named` is the column that references contain. */
+/** How a list of a document is stored. Messages use `noun` for an entry. References contain the value of the column `named`. */
 interface Table {
   noun: string
   table: keyof Tables
@@ -54,7 +54,7 @@ interface Table {
   owner?: 'owner_id' | 'user_id'
   /** SQL: true for deleted agents and inactive users. */
   gone?: RawBuilder<boolean>
-  /** SQL: true for rows that callers can rename. Their names are not unique, so these rows are found by name and owner. */
+  /** SQL: true for rows that users of the API can rename. Their names are not unique, so these rows are found by name and owner. */
   renamable?: RawBuilder<boolean>
   /** The kind of access event to record. Absent if changes of this list do not affect access. */
   access?: AccessKind
@@ -131,7 +131,7 @@ export class Catalogue {
     const reference = `${TABLES[section].noun} ${JSON.stringify(given)}`
     if (others.length > 0) return this.fault(loc, `${reference} matches several rows: give the id`, 'ambiguous')
     if (id !== undefined) return id
-    const place = section === 'tools' && typeof given === 'string' ? ' in this document' : '' // only tools are referenced by names that callers can change
+    const place = section === 'tools' && typeof given === 'string' ? ' in this document' : '' // a name refers only to tools in the document
     return this.fault(loc, `${reference} not found${place}: add it, or give its id`, 'not_found')
   }
 

@@ -15,7 +15,7 @@ interface Link {
   table: keyof Tables
   owner: 'user_group_id' | 'document_set_id'
   lists(rows: readonly Row[]): Record<string, unknown[]>
-  /** Converts the lists of a record to rows, without the `owner` column. */
+  /** Converts the lists of a record to rows of the table. The column `owner` is added later. */
   rows(record: Row): Row[]
 }
 

@@ -31,8 +31,8 @@ export async function readReferences(db: Kysely<Tables>): Promise<Refer> {
 }
 
 /**
- * How a document shows references. `word` is the field, `section` the list that it refers to, and `key` the member with the reference if each item
- * is an object.
+ * How a document shows references: in the field `word`, to entries of the list `section`. If each item is an object, its member `key` contains the
+ * reference.
  */
 interface Reference {
   word: string

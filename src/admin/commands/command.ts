@@ -47,8 +47,8 @@ export class CommandLine {
   ) {}
 
   /**
-   * Adds a command. `usage` is its name and arguments. `example` has the arguments in the help's example. `run` returns the exit status, or
-   * undefined for success.
+   * Adds a command. `usage` is its name and arguments. `example` is the arguments that the help shows as an example. `run` returns the exit status,
+   * or undefined for success.
    */
   add<Options extends object, Arguments extends unknown[]>(
     parent: Command,
@@ -98,14 +98,14 @@ export class CommandLine {
     for (const line of tableLines(rows)) this.print(line)
   }
 
-  /** Prints the value as JSON with `--json`, otherwise `shown`. */
+  /** With `--json`, prints the value as JSON. Without it, prints `shown` or calls it. */
   answer(value: unknown, shown: string | (() => void)): undefined {
     if (this.json) this.output.print(jsonText(value))
     else if (typeof shown === 'string') this.print(shown)
     else shown()
   }
 
-  /** Prints rows as JSON with `--json`, otherwise as a table with these columns. */
+  /** With `--json`, prints rows as JSON. Without it, prints a table with these columns. */
   list<Row>(rows: readonly Row[], columns: Readonly<Record<string, (row: Row) => Cell>>): undefined {
     const cells = rows.map(row => Object.values(columns).map(cell => cell(row)))
     this.answer(rows, () => this.printTable([Object.keys(columns), ...cells]))

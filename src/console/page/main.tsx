@@ -35,7 +35,7 @@ function SignIn({ title, onSignedIn }: { title: string; onSignedIn: (me: Me) => 
 }
 
 const VIEWS = { agents: Agent, tools: Tool, proposals: ProposalView }
-/** Ids must be numbers, because they become parts of requests. */
+/** Ids must be numbers, because they become parts of request paths. */
 const ADDRESS = /^#\/(?:(agents|tools|proposals)(?:\/(\d+))?|changes)$/
 
 function Main({ address, rights }: { address: string; rights: Rights }) {
@@ -63,7 +63,7 @@ function Head({ address, rights: { me, writes, proposes } }: { address: string; 
   )
 }
 
-/** If a view fails, shows the error in place of the view, and the typed text until the user leaves. */
+/** If a view fails, shows the error in its place. Also shows the typed text until the user leaves. */
 function Guard({ children }: { children: ComponentChildren }) {
   const [typed, setTyped] = useState('')
   const [fault, again] = useErrorBoundary(() => setTyped([...unsaved.values()].map(read => read()).join('\n')))

@@ -33,7 +33,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
 export const useLists = (isWanted: boolean, ...lists: ListName[]): Row[][] =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted).data ?? []
 
-/** The action of a button. `isBusy` disables the button while the action runs; `problem` is the error if it fails. A returned function runs only if the button is still there. */
+/** The action of a button. `isBusy` is true while it runs, and `problem` is its error. A returned function runs only if the button still exists. */
 export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
   const isHere = useRef(true)

@@ -74,7 +74,7 @@ function Restore({ view, id, version, name, onClose }: VersionProps & { name: st
   const restore = (query: string, options: object) =>
     ask<object>('POST', `${root}/${id}/restore${query}`, { body: { version }, ...options })
   const look = async (signal: AbortSignal) => {
-    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal }), 404) // 404 for a deleted agent
+    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal }), 404) // a deleted agent gets 404
     const tagged = now && { 'if-match': now.etag }
     const { data: after, warnings, etag } = await restore('?dry_run=true', { headers: tagged, signal })
     seen.current = { 'if-match': now?.etag ?? etag, 'idempotency-key': newKey() }
@@ -146,7 +146,7 @@ export function Changes({ writes }: { writes: boolean }) {
               isNamed
               key={`${change.kind} ${change.id} ${change.version}`}
               {...{ view: VIEWS[change.kind], id: change.id, change, name: nameOf(change) }}
-              restores={writes && (change.kind === 'persona' || names.has(`${change.kind} ${change.id}`))} // no deleted tool
+              restores={writes && (change.kind === 'persona' || names.has(`${change.kind} ${change.id}`))} // deleted tools cannot be restored
             />
           ))}
         </section>

@@ -78,7 +78,7 @@ function readYaml(text: string): Read {
   return json?.[0] === '{' ? { json } : { fault: { from: 0, to: 1, msg: NO_DOCUMENT } }
 }
 
-/** Applies the edits of a completion, so that numbers and YAML comments stay. If the result is not the completed definition, returns that one. */
+/** Applies the edits of a completion, keeping numbers and YAML comments. If the result differs from `definition`, returns `definition`. */
 function edited(text: string, definition: string, edits: Edit[]): string {
   const [asJson, completed] = [isJson(text), parsed(definition)]
   const document = asJson ? new Document(parsed(text), OPTIONS) : parseDocument(text, OPTIONS)
@@ -87,7 +87,7 @@ function edited(text: string, definition: string, edits: Edit[]): string {
     const own = document.toJS()
     if (JSON.stringify(JSON.parse(JSON.stringify(own))) === definition)
       return asJson ? JSON.stringify(own, null, 2) : String(document)
-  } catch {} // an edit within an alias
+  } catch {} // an edit inside a YAML alias fails
   return asJson ? JSON.stringify(completed, null, 2) : stringify(completed, OPTIONS)
 }
 

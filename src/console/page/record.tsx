@@ -40,7 +40,7 @@ interface FrameProps {
   of: Omit<ReturnType<typeof useRecord<Row>>, 'typed' | 'changed' | 'shown'> & { shown: object }
   body: object
   created: object
-  /** A changed definition as JSON; null while it has faults or is being checked. */
+  /** A changed definition as JSON; null while it is being checked or has faults. */
   definition?: string | null | undefined
   typedText?: (() => string) | undefined
   effect?: ComponentChildren

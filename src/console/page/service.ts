@@ -50,7 +50,7 @@ const SENTENCES = {
   refused: 'The service refused the request',
 }
 
-/** An answer without success. `status` is 0 if there was no answer. */
+/** An unsuccessful answer. `status` is 0 if there was no answer. */
 export class Refusal extends Error {
   constructor(
     readonly reason: keyof typeof SENTENCES,
@@ -250,7 +250,7 @@ export function leaveTo(address: string, text = '', edits: object = {}) {
   dispatchEvent(new Event(EVENTS.stored))
 }
 
-/** Nobody goes on in the view of another person. */
+/** Opens the start view if a different user has signed in. If that would lose typed text and the user declines, signs out and throws a sentence. */
 export function changePerson({ user: before }: Me, { user: now }: Me) {
   if (before.id === now.id) return
   if (!mayDrop(`Start anew as ${now.email}?`)) {

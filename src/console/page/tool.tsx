@@ -29,17 +29,17 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const [checked, setFound] = useState<Found | null>(null)
   const of = useRecord<ToolRecord>('tools', id, rights, FRESH)
   const { record, now, shown, typed, changed, isEditable, mayEdit, mayCreate } = of
-  const draft = shown.definition // while the tool is being loaded, only a proposal that is made again has one
+  const draft = shown.definition // while the tool is loading, only a repeated proposal has a definition
   const typedText = useRef(draft ? () => JSON.stringify(draft, null, 2) : undefined) // kept while a change of another user is loaded
   const stored = useMemo(() => (record?.definition ? JSON.stringify(record.definition, null, 2) : ''), [record])
   const text = useMemo(() => typedText.current?.() ?? stored, [record])
   const isTyped = typedText.current && checked?.text !== stored
   const { description, passthrough_auth, definition } = shown
   const headers = shown.custom_headers?.map(({ key = '', value = '' }) => {
-    const now = isMask(value) && record?.custom_headers?.find(each => each.key === key)?.value // it may be a mask of before
+    const now = isMask(value) && record?.custom_headers?.find(each => each.key === key)?.value // the mask may be older than the stored one
     return { key, value: now || (isMask(value) ? '' : value) }
   })
-  const custom_headers = headers?.filter(({ value }) => !isMask(value)) // a mask is not a value
+  const custom_headers = headers?.filter(({ value }) => !isMask(value)) // a mask does not contain the value
   const name = id > 0 && shown.name === record?.name ? `${shown.name} (copy)` : shown.name
   const onChange = (found: Found | null, read?: () => string) => {
     setFound(found)

@@ -12,7 +12,7 @@ const worker = new Worker(policy?.createScriptURL('') ?? ADDRESS, { type: 'modul
 const waiting = new Map<number, [(answer: never) => void, (problem: string) => void]>()
 let tasks = 0
 worker.addEventListener('message', ({ data: { id, answer } }) => {
-  waiting.get(id)?.[0](answer as never) // its type is that of the task's answer
+  waiting.get(id)?.[0](answer as never) // the answer has the type that the task's caller expects
   waiting.delete(id)
 })
 

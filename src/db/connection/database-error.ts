@@ -16,7 +16,7 @@ const KINDS = {
   lock_timeout: '55P03',
   statement_timeout: '57014',
   no_table: '42P01',
-  // Errors of the program itself. `waited`: no connection became free in time. `migrating`: another process migrates for too long.
+  // Errors of the program itself. `waited`: no connection became free in time. `migrating`: another process is still migrating.
   waited: '',
   migrating: '',
   closed: '',
@@ -33,7 +33,7 @@ const KIND_OF_CODE = new Map(
   Object.entries(KINDS).flatMap(([kind, codes]) => codes.split(' ').map(code => [code, kind as DatabaseErrorKind])),
 )
 
-/** A database error that the server did not report. pg's `DatabaseError` is an error that it reported. */
+/** A database error that does not come from the server. Errors from the server are pg's `DatabaseError`. */
 export class DatabaseFault extends Error {
   constructor(
     readonly kind: DatabaseErrorKind,
@@ -92,8 +92,8 @@ export function isLostBy(error: pg.DatabaseError): boolean {
 }
 
 /**
- * True if the server is unreachable or refuses the connection. The messages of these errors can be shown. Messages about statements cannot, because
- * they can quote stored data.
+ * True if the server is unreachable or refuses the connection. Messages of these errors can be shown. Messages about statements must not be shown,
+ * because they can quote stored data.
  */
 export function isAboutConnecting(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) return /^(?:08|28|3D|53|57)/.test(error.code ?? '')

@@ -64,7 +64,7 @@ export class Session implements DatabaseConnection {
     await this.#exchange({ text: this.#prelude === undefined ? begin : `${begin}; ${this.#prelude}` }, false)
   }
 
-  /** Commits. Throws `CommitUnknown` if `mayApply` and the connection is lost meanwhile, and an error if the server rolled the transaction back. */
+  /** Commits. Throws `CommitUnknown` if the connection is lost and `mayApply` is true. Throws another error if the server rolled back. */
   async commit(mayApply = true): Promise<void> {
     const { command } = await this.#exchange({ text: 'commit' }, mayApply)
     if (command === 'ROLLBACK') throw new Error('a statement failed, so the transaction was rolled back')

@@ -160,7 +160,7 @@ async function startAlone(home: Home, command: string[], log: Report): Promise<C
     } catch (error) {
       // The sessions of a killed server can outlive it for a moment.
       const isLate = Date.now() > deadline || !String(error).includes('pre-existing shared memory block')
-      if (isLate && runningServer(home) === undefined) throw error // otherwise, another process has started a server
+      if (isLate && runningServer(home) === undefined) throw error // if a server runs, another process has started it
     }
     if (other !== undefined && Date.now() > deadline) {
       throw new EmbeddedUnavailable(

@@ -34,7 +34,7 @@ export class EmbeddedUnavailable extends Error {
   }
 }
 
-/** The account that runs the server if this process is root, as options for `node:child_process`. Otherwise undefined. */
+/** The account that runs the server, as options for `node:child_process`. Undefined unless this process is root. */
 export type Account = { name: string; uid: number; gid: number } | undefined
 
 /** Returns the account to run a server. PostgreSQL refuses to run as root. For root, it is the `owner` of the existing data, or else `postgres` or `nobody`. */

@@ -108,7 +108,7 @@ function locate<T extends { tail: Loc }>(
   }
 }
 
-/** Returns the path of each of these objects in a document. If an object occurs several times, it is the first path. */
+/** Returns the path of each of these objects in a document. An object that occurs several times gets its first path. */
 export function pathsOf(document: unknown, objects: Iterable<object>, at: Loc): Map<object, Loc> {
   const paths = new Map<object, Loc>()
   const wanted = new Map(Array.from(objects, object => [object, [{ tail: [], object }]]))
