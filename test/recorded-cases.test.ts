@@ -22,7 +22,7 @@ const CASES = readFileSync(FILE, 'utf8')
   .filter(line => line !== '')
   .map(line => JSON.parse(line) as RecordedCase)
 
-/** The cases that the published service accepts and this one refuses, with the faults as `type at place`. DECISIONS gives the reasons. */
+/** The cases that Onyx accepts and this service refuses, with the faults as `type at place`. DECISIONS gives the reasons. */
 const REFUSED_HERE: Record<string, string[]> = {
   ...Object.fromEntries(
     ['1E2', '-0.0', '-2147483648', '-2147483649', '9223372036854775807'].map(id => [

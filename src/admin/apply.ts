@@ -110,8 +110,8 @@ function checkedDocument(document: unknown): OrganisationDocument {
 }
 
 /**
- * Removes the rows that have no entry in the document, from the lists that it contains. Agents are only marked as deleted and users only
- * deactivated, because other data refers to them. A row is kept if another row still refers to it.
+ * In each list that the document contains, removes the rows without an entry. Agents are only marked as deleted, and users are only deactivated,
+ * because other data refers to them. A row is kept if another row still refers to it.
  */
 async function pruned(
   trx: Transaction<Tables>,
@@ -139,7 +139,7 @@ async function pruned(
   return outcomes
 }
 
-/** Removes one row and its dependent rows. Marks an agent as deleted and deactivates a user. Returns notes for the operator. */
+/** Removes one row and its dependent rows. An agent is only marked as deleted, and a user only deactivated. Returns notes for the operator. */
 export async function removeRow(
   trx: Transaction<Tables>,
   section: SectionName,

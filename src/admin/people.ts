@@ -103,7 +103,7 @@ export function isErased({ id, email }: { id: string; email: string }): boolean 
   return email === nameOfErased(id)
 }
 
-/** Finds a user by id or email and locks the row. Emails match in any case. Throws `Refusal` if there is no such user. */
+/** Finds a user by id or email and locks the row. Ignores the case of emails. Throws `Refusal` if there is no such user. */
 export async function lockUser(
   trx: Transaction<Tables>,
   named: string,

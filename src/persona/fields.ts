@@ -43,7 +43,7 @@ const keptWhenAbsent = { description: '`false` for a new agent; an absent field 
 /** Who can change a field. If other callers change an `owner` field, the request is refused. If they change an `admin` field, the stored value is kept. */
 interface Changeable {
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
-  /** True if an empty list from an editor who is not the owner changes nothing. The product's web form always sends an empty list. */
+  /** True if an empty list from an editor who is not the owner changes nothing. Onyx's web form always sends an empty list. */
   readonly keptIfEmpty?: true
   /** `kept`: without an `update_mask`, `null` keeps the stored value. */
   readonly nullWithoutMask?: 'kept'

@@ -25,10 +25,7 @@ import {
 } from './rules.js'
 import type { PersonaState } from './state.js'
 
-/**
- * Creates agents. Below `/api`, refuses a name that another agent of the caller has, as the published product does. For administrators, this applies
- * to all agents.
- */
+/** Creates agents. Below `/api`, refuses a name that another agent of the caller has, like Onyx. For administrators, this applies to all agents. */
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'creation',

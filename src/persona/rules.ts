@@ -31,7 +31,7 @@ export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpser
 export interface PersonaUpdate extends UpdateRequest {
   fields: PersonaUpdateFields
   masked: boolean
-  /** True for requests below `/api`, which follow the rules of the published product. */
+  /** True for requests below `/api`, which follow the rules of Onyx. */
   isToday?: boolean
 }
 
@@ -118,7 +118,7 @@ export function isVisible(state: Pick<PersonaState, 'deleted' | 'access'>, calle
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
 }
 
-/** Returns the users and groups that can no longer see the agent after a change; null if there are none. */
+/** Returns who can no longer see the agent after a change: users, groups, or everyone. Returns null if nobody lost access. */
 export function takenFrom(before: PersonaState, after: PersonaContent): object | null {
   const left = (relation: 'users' | 'groups') => {
     const kept = after.deleted ? [] : idsOf(after, relation)
@@ -226,7 +226,7 @@ function requireRights(
 
 /**
  * Requires a default agent to be public if `is_default_persona` or `is_public` changes. Direct updates below `/api` are exempt, because clients of
- * the published product make private agents the default.
+ * Onyx make private agents the default.
  */
 function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
   const { is_default_persona: isDefault, is_public: isPublic } = content
@@ -237,8 +237,8 @@ function requirePublicDefault(state: PersonaState, content: PersonaContent): voi
 }
 
 /**
- * Returns the fields that the caller may have meant to clear with `null`. Only requests with `If-Match` or strict handling are examined, because the
- * published web form always sends `null`.
+ * Returns the fields that the caller may have meant to clear with `null`. Only requests with `If-Match` or strict handling are examined, because
+ * Onyx's web form always sends `null`.
  */
 function nullsThatKeep(state: PersonaState, { fields, masked, strict, precondition }: PersonaUpdate): RequestField[] {
   if (masked || !(strict || precondition.kind !== 'none')) return []

@@ -14,7 +14,7 @@ import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
 import { PersonaSnapshot, PersonaUpsertRequest } from './schema.js'
 import { PERSONA_READS } from './state.js'
 
-/** The dependencies of the operations that write agents. `isToday` is true below `/api`, where the rules of the published product apply. */
+/** The dependencies of the operations that write agents. `isToday` is true below `/api`, where the rules of Onyx apply. */
 interface PersonaOptions extends OperationOptions {
   isToday?: boolean
 }

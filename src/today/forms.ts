@@ -7,7 +7,7 @@ import { type PersonaSnapshot, PersonaUpsertRequest } from '../persona/schema.js
 import { words } from '../updates/field-table.js'
 import { flag, identifier, list, nullable, text } from '../validation/vocabulary.js'
 
-/* Converts requests and answers between the newer API below `/api` and the API at the root. */
+/* Converts requests and answers between Onyx's newer API below `/api` and the API at the root. */
 
 /** The fields that the API at the root requires. Below `/api` they can be absent or null and then keep their stored values. */
 const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')

@@ -14,7 +14,7 @@ import { registerChanges } from './changes.js'
 import { NewerPersonaRequest, newerMembers, rootRequest, withMembers } from './forms.js'
 import { registerLists } from './lists.js'
 
-/* Maps the newer API of the published product to the operations of this service (DECISIONS section 14). */
+/* Maps Onyx's newer API to the operations of this service (DECISIONS section 14). */
 
 const PREFIX = '/api'
 

@@ -5,7 +5,7 @@ import { dateTime, flag, freeForm, identifier, list, nullable, text, uuid } from
 import type { FIELDS } from './fields.js'
 import { HEADERS_MAX, Header } from './headers.js'
 
-/* The schemas of custom tools. `CustomToolUpdate` and `Header` have the names of the published product's OpenAPI document. */
+/* The schemas of custom tools. `CustomToolUpdate` and `Header` have the names of Onyx's OpenAPI document. */
 
 const optional = Type.Optional
 const NAME = text({ minLength: 1, maxLength: 255 })

@@ -73,7 +73,7 @@ const note = (schema: object) => changed('ticket properties note', schema)
 const ownersEmail = changed('components schemas Owner properties email type', 'integer')
 const { title } = base.components.schemas.Ticket.properties
 
-/** Each row: a name, the definition after the change (and before it, if not the base), and the changes. */
+/** Each row has a name, the definition after the change, the expected changes, and the definition before it (default: the base). */
 const cases: [name: string, after: unknown, changes: string[], before?: unknown][] = [
   ['nothing', structuredClone(base), []],
   ['the order of keys', Object.fromEntries(Object.entries(base).reverse()), []],

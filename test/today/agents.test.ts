@@ -10,7 +10,7 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { faultsOf, warningsOf } from '../updates/stored-state.js'
 import { SEVEN, todayWorld } from './world.js'
 
-/* The newer API below `/api`: requests and answers whose form differs from the root. */
+/* Onyx's newer API below `/api`: requests and answers whose form differs from the root. */
 
 const { call, database, admin, alice, bob, made, get, patch, query, apply } = await todayWorld(t)
 
@@ -23,7 +23,7 @@ const ADDED = {
 }
 const ABSENT_AT_ROOT = ['num_chunks', 'is_public', 'recency_bias', 'llm_filter_extraction', 'llm_relevance_filter']
 
-/* The fields that the published product's models require in each answer. */
+/* The fields that Onyx's models require in each answer. */
 type Model = 'full' | 'short' | 'tool' | 'label'
 const models: Record<Model, object> = JSON.parse(
   readFileSync(new URL('../../../test/fixtures/today/models.json', import.meta.url), 'utf8'),

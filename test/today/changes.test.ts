@@ -7,7 +7,7 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { auditRows, faultsOf, hashOfEverything, newPerson, warningsOf } from '../updates/stored-state.js'
 import { SEVEN, todayWorld } from './world.js'
 
-/* The additional operations of the newer API: complete lists, and changes of one field. */
+/* The additional operations of Onyx's newer API: complete lists, and changes of one field. */
 
 const world = await todayWorld(t)
 const { call, database, admin, alice, bob, get, patch, made, create, query } = world

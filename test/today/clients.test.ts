@@ -5,8 +5,8 @@ import { worldApp } from '../app.js'
 import { hashOfEverything } from '../updates/stored-state.js'
 
 /*
- * The requests of the product's published clients, and the parts of the answers that they read, recorded from their sources with our values.
- * `{agent}` and `{tool}` are ids of records that an earlier step created. In a list, clients read only one record.
+ * The requests of Onyx's clients, and the parts of the answers that they read, recorded from their sources with our values. `{agent}` and `{tool}`
+ * are ids of records that an earlier step created. In a list, clients read only one record.
  */
 
 interface Step {

@@ -3,7 +3,7 @@ import type { Test } from 'tap'
 import { worldApp } from '../app.js'
 import { auditHolds } from '../world.js'
 
-/** The body of an agent from the product's clients, with the seven required fields. */
+/** The body of an agent from Onyx's clients, with the seven required fields. */
 export const SEVEN = {
   ...{ name: 'Support', description: '', document_set_ids: [], tool_ids: [] },
   ...{ system_prompt: 'Be brief.', task_prompt: '', datetime_aware: false },

@@ -11,7 +11,7 @@ import { parseId } from '../../src/validation/parameters.js'
 import { parseDateTime } from '../../src/validation/vocabulary.js'
 import { FULL_AGENT_UPDATE } from '../fixtures/agent-fields.js'
 
-/** The fields in the order of the interface document, which clients of the public product send and read. */
+/** The fields in the order of the interface document, which clients of Onyx send and read. */
 const INTERFACE_DOCUMENT = [
   [
     PersonaUpsertRequest,

@@ -47,8 +47,8 @@ export class CommandLine {
   ) {}
 
   /**
-   * Adds a command. `usage` is its name and arguments. `example` is the arguments that the help shows as an example. `run` returns the exit status,
-   * or undefined for success.
+   * Adds a command. `usage` is its name and arguments. `example` contains the arguments that the help shows as an example. `run` returns the exit
+   * status, or undefined for success.
    */
   add<Options extends object, Arguments extends unknown[]>(
     parent: Command,

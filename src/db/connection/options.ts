@@ -21,7 +21,7 @@ const PLANNING = Object.entries({
   jit: 'off',
 })
 
-/** Settings that affect results. They override the settings of the server, the database and the role. */
+/** The settings of a session. They override those of the server, the database and the role. */
 function settings({ statementTimeoutMs, lockTimeoutMs }: DatabaseOptions): [name: string, value: string | number][] {
   return [
     ['statement_timeout', statementTimeoutMs],

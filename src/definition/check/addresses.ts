@@ -211,7 +211,7 @@ export function originsOf(definition: unknown): Set<string> {
   return origins
 }
 
-/** Returns the origin of an address; undefined if the host is ambiguous. */
+/** Returns the origin of an address, or `a relative address`; undefined if the host is ambiguous. */
 function originOf({ text, unfilled }: Address): string | undefined {
   const at = unfilled !== undefined || UNCLEAR.test(text) ? undefined : parsed(text)
   return at?.host === RELATIVE_HOST ? 'a relative address' : at?.origin
