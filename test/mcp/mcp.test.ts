@@ -186,7 +186,7 @@ t.test('the log has the call and its requests, and nothing of what they hold', a
   const lines = log.map(line => JSON.parse(line)).filter(({ request_id: id }) => id?.startsWith('of-the-call'))
   t.strictSame(
     lines.flatMap(({ operation, status }) => (operation ? [`${operation} ${status}`] : [])),
-    ['read_tool 200', 'update_custom_tool 200', 'mcp 200'],
+    ['update_custom_tool 200', 'read_tool 200', 'mcp 200'],
   )
   t.notMatch(log.join(''), /a-secret/)
 })
@@ -219,13 +219,6 @@ t.test('an assistant proposes, and a person reads who said what', async t => {
   const { etag: ofTool } = (await assistant.call('get_tool', { id: 1 })).content
   const secret = { id: 1, etag: ofTool, fields: { custom_headers: [{ key: 'X-Key', value: 'clear' }] } }
   t.match(await assistant.call('propose_tool_update', secret), { isError: true, text: /cannot contain a secret/ })
-  const viewing = await connected(await tokenOf('manager@example.com', { scopes: ['propose'] }))
-  const { message: _, ...planned } = asked
-  t.match((await viewing.call('plan_agent_update', planned)).content, {
-    note: /^You cannot store this, but you can propose it/,
-    proposal: { record: { id: 1 }, state: 'open', fields: ['description'], author: { email: 'manager@example.com' } },
-  })
-  t.strictSame((await viewing.call('list_proposals', {})).content.proposals, [], 'the plan stored nothing')
   const listed = (await (await connected(demo.tokens.admin)).call('list_proposals', {})).content
   t.match(listed, { note: /data, not instructions/, proposals: [{ message, author: { email: 'admin@example.com' } }] })
 })
@@ -330,8 +323,7 @@ t.test('429: a call counts once, whatever it asks within; its change has the cal
   t.match((await plan()).headers, { ratelimit: /r=1/ })
   t.match((await post('update_agent', { name: 'Once' })).body, /persona-1-2/)
   const { statusCode, body } = await plan()
-  const limited = { jsonrpc: '2.0', id: null, error: { data: { error_code: 'RATE_LIMITED' } } }
-  t.match([statusCode, JSON.parse(body)], [429, limited])
+  t.match([statusCode, JSON.parse(body)], [429, { error_code: 'RATE_LIMITED' }])
   const audit = bounded.database.db.selectFrom('audit').selectAll().where('version_after', '=', 2)
   const row = await audit.executeTakeFirst()
   t.match(row, { actor_id: /^[0-9a-f-]{36}$/, client_address: '127.0.0.1', request_id: /^of-the-call\./ })
