@@ -7,7 +7,7 @@ export type { Call } from './test-service.js'
 
 /** The application as production builds it, with the organisation of the recorded cases. */
 export interface WorldApp extends World, Pick<TestService, 'app' | 'call'> {
-  /** The tokens of these two users. */
+  /** The tokens of admin@example.com and alice@example.com. */
   admin: string
   alice: string
 }
@@ -61,7 +61,7 @@ export async function pagesOf<Entry>({ call }: Pick<WorldApp, 'call'>, path: str
   return pages
 }
 
-/** Returns the path and query of the link with this relation. Relative links start from `from`. */
+/** Returns the path and query of the link with this relation. A relative link is resolved against `from`. */
 export function linked(from: string, link: unknown, relation: string): string {
   const [, reference, rel] = /^<([^>]+)>; rel="(.+)"$/.exec(String(link)) ?? []
   if (reference === undefined || rel !== relation) throw new Error(`no ${relation} in ${link}`)

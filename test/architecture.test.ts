@@ -112,7 +112,7 @@ t.test('operations, schemas and the web layer hold no SQL; rules decide without 
   const without =
     /^(http\/.*|definition\/.*|(?:persona|tool)\/(?:(?:write|validate|read)-[\w-]+|schema|rules)\.ts|tool\/headers\.ts|app\.ts|cli\.ts|server\.ts)$/
   for (const { path, packages, code } of files.filter(({ path }) => without.test(path))) {
-    // The log imports pg for the class of its errors.
+    // `http/logging.ts` may import pg, because it recognises pg's error class.
     const known = packages.filter(name => isDatabase(name) && `${path} ${name}` !== 'http/logging.ts pg')
     t.strictSame(known, [], path)
     t.notMatch(code, /\bsql`|\b(?:select|insert into|update|delete from) \w+ (?:from|set|where|values)\b/, path)
@@ -121,7 +121,7 @@ t.test('operations, schemas and the web layer hold no SQL; rules decide without 
 
 t.test('the definition check knows neither database nor network nor files', async t => {
   const others = files.filter(({ path }) => path.startsWith('definition/')).flatMap(({ packages }) => packages)
-  const taken = ['node:crypto', 'node:net', 'node:util'] // `node:net` only parses addresses
+  const taken = ['node:crypto', 'node:net', 'node:util'] // `node:net` is used only to parse addresses
   for (const name of others) t.ok(taken.includes(name), name)
 })
 

@@ -27,7 +27,7 @@ interface Document {
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
 
 const DOCUMENTS: Document[] = readdirSync(ROOT)
-  .filter(name => name.endsWith('.md') && name !== 'CHANGELOG.md') // it names removed files and settings
+  .filter(name => name.endsWith('.md') && name !== 'CHANGELOG.md') // CHANGELOG names removed files and settings
   .concat(['bench', 'docs', 'openapi', 'ops', 'src'].flatMap(folder => filesBelow(folder, /\.md$/)))
   .map(path => {
     const text = read(path)

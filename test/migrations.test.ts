@@ -61,7 +61,7 @@ t.test('the state of a schema: behind, current, ahead only where the newer migra
 
 t.test('503 with the reason while the schema does not fit, and service once it does', async t => {
   const { database } = await emptyDatabase(t)
-  // Each step starts its own service, because a waiting one could start between our last migration and the later one.
+  // Each step starts its own service, because a waiting one could become ready between our last migration and the later one.
   const service = async () => await buildService(t, database, { settings: UNLIMITED })
   const waiting = await service()
   let { app } = waiting

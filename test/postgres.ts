@@ -40,7 +40,7 @@ export async function testDatabase(t: WithTeardown, template?: Template): Promis
 
 /**
  * Returns the server of `TEST_DATABASE_URL`, whose user must be able to create databases. Without it, starts an embedded server with the programs in
- * `PG_BIN_DIR` or the installed ones. `leave` removes it.
+ * `PG_BIN_DIR` or the installed ones. `leave` removes the embedded server.
  */
 export async function startServer(): Promise<{ url: string; leave(): Promise<void> }> {
   const { TEST_DATABASE_URL: url, PG_BIN_DIR: binDir } = process.env

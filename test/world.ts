@@ -84,7 +84,7 @@ export function auditHolds(t: WithTeardown, { db }: Pick<Database, 'db'>): void 
   })
 }
 
-/** Many writers of one row can wait long for each other on a busy machine. Other tests cover the limits. */
+/** Long timeouts, because many writers of one row can wait long for each other on a busy machine. Other tests cover the limits. */
 const POOL = { DATABASE_POOL_SIZE: '20', LOCK_TIMEOUT_MS: '60000', STATEMENT_TIMEOUT_MS: '60000' }
 
 function open(url: string): Database {

@@ -77,7 +77,7 @@ export async function readProposals(
     left join tool t on q.resource_kind = 'tool' and t.id = q.resource_id
     cross join lateral (select array(select json_object_keys(q.fields)) as proposed, ${personaAccess(viewer.user)} as access,
       case when t.id is not null then ${managedAs(viewer)} end as managed) r
-    -- Another tool may have the id of one that was removed.
+    -- A later tool can have the id of a removed one.
     cross join lateral (select p.id is not null and (${viewer.isAdmin} or access <> 'none') or t.id is not null
         and not exists (select from audit r where r.resource_kind = 'tool' and r.resource_id = t.id
           and r.version_after > q.base_version and 'removed' = any (r.fields)) as is_seen,
@@ -125,7 +125,7 @@ export async function insertProposal(trx: Transaction<Tables>, caller: Caller, p
     await sql`
       insert into tool_definition (hash, content, size_bytes, function_names)
       values (${hash}, ${definition.text}::json, ${Buffer.byteLength(definition.text)}, ${definition.names})
-      on conflict (hash) do update set size_bytes = excluded.size_bytes -- locks it against pruning`.execute(trx)
+      on conflict (hash) do update set size_bytes = excluded.size_bytes -- locks the row against pruning`.execute(trx)
   const { rows } = await sql<{ id: number }>`
     insert into proposal (resource_kind, resource_id, base_version, author_id, message, fields, definition_hash, size_bytes)
     select ${kind}, ${id}::integer, ${version}::integer, ${author}::uuid, ${message}, ${text}::json, ${hash}::bytea, ${bytes}::integer

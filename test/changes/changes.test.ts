@@ -101,7 +101,7 @@ t.test('each caller learns of the changes of what they see, and of the one that 
     }
     after = await now()
   }
-  // A later reader gets `gone` for the time when they lost sight of the agent, and no changes that were hidden from them.
+  // A later reader gets `gone` for the version in which they lost sight of the agent, and no changes that were hidden from them.
   const late = (of: string) =>
     readAll(of, begin).then(changes => changes.map(({ version, action }) => `${version} ${action}`))
   t.strictSame(await late(carol), ['7 gone', '10 deleted'])

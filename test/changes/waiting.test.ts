@@ -21,7 +21,7 @@ async function cursor(): Promise<string> {
 const wait = (token: string, after: string, seconds = 60) =>
   call('GET', `/changes?after=${after}&wait=${seconds}`, { token })
 
-/** Repeats the request if the time was over, which can happen on a busy machine. */
+/** Repeats the request if it ended without a change, which can happen on a busy machine. */
 async function changed(token: string, after: string) {
   for (;;) {
     const answer = await wait(token, after)
@@ -32,7 +32,7 @@ async function changed(token: string, after: string) {
 const change = (agent: number, description: string) =>
   call('PATCH', `/persona/${agent}?update_mask=description`, { token: service.token, body: { description } })
 
-/** Returns a connection with a waiting request: a second request of its token is refused. */
+/** Returns a connection whose request is waiting. A second request of its token is then refused. */
 async function waitingConnection(token: string, after: string): Promise<RawConnection> {
   const line = `GET /changes?after=${after}&wait=60 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`
   for (;;) {

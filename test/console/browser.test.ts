@@ -9,7 +9,7 @@ import { listening } from '../test-service.js'
 
 const CHROMIUM = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
 const skip = existsSync(CHROMIUM) ? false : `no ${CHROMIUM} on this machine: apt-get install chromium, or set CHROMIUM`
-const BUSY_MS_MAX = 100 // the limit for handling one typed letter
+const BUSY_MS_MAX = 100 // the longest time that the page may be busy after a typed letter
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const TAGS = '<img src=x onerror="document.title=\'run\'"><script>document.title="run"</script>'
 const SCRIPT = `${TAGS}\u202e\u{e0041}`
@@ -257,7 +257,7 @@ t.test('the page is a place to work', { skip }, async t => {
     t.equal(await page.locator('h1').count(), 1, 'a text without the faults leaves one view')
     await open(`openapi: 3.0.3\n${'# a line\n'.repeat(300)}info: [`)
     await page.locator('.findings', { hasText: 'This is not YAML' }).waitFor()
-    await page.locator('.cm-line', { hasText: 'info: [' }).waitFor() // shown without scrolling
+    await page.locator('.cm-line', { hasText: 'info: [' }).waitFor() // the line of the first fault is in view
     isSilent()
   })
 
@@ -272,7 +272,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.locator('dialog .difference').first().waitFor()
       await state('Saved.', 'Save')
     }
-    await page.route(/tool.limit=100/, route => route.abort()) // reading the owner must need one row, not all tools
+    await page.route(/tool.limit=100/, route => route.abort()) // the view must not read all tools to show the owner
     await page.goto(`${origin}/console#/tools/1`)
     await page.locator('.use').waitFor()
     await state('owner: admin@example.com')

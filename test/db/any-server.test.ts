@@ -10,7 +10,7 @@ import { MessageProxy } from '../faults/message-proxy.js'
 import { addressOf, opened, testDatabase, urlThrough } from '../postgres.js'
 import { worldDatabase } from '../world.js'
 
-/** Long timeouts, because a busy machine would otherwise cause lock timeouts. */
+/** Long timeouts, so that a busy machine causes no lock timeouts. */
 const PATIENCE = { LOCK_TIMEOUT_MS: '120000', STATEMENT_TIMEOUT_MS: '120000' }
 
 /** Unusual server settings that must not change the service's behaviour. */

@@ -192,7 +192,7 @@ t.test('a server that accepts no writes is refused where the URL asks for one th
   const proxy = await MessageProxy.open(target)
   t.teardown(() => proxy.close())
   proxy.decide = ({ from, type, bytes }) => {
-    if (from === 'server' && type === 'D' && bytes.includes('PostgreSQL')) bytes.write('f', bytes.length - 1) // changes the last column
+    if (from === 'server' && type === 'D' && bytes.includes('PostgreSQL')) bytes.write('f', bytes.length - 1) // the last column of the row
     return { do: 'pass' }
   }
   const { db } = opened(t, { address: { ...addressOf(urlThrough(proxy.port, url)), writesOnly: true } })

@@ -22,6 +22,5 @@ export const withBody = (schema: unknown, schemas: object = {}, more: Json = {})
   return document({ paths: { '/x': { post: { ...operation, requestBody } } }, components: { schemas }, ...more })
 }
 
-/** An object with this number of members. */
 export const many = (count: number, member: (i: number) => [string, unknown]): Json =>
   Object.fromEntries(Array.from({ length: count }, (_, i) => member(i)))

@@ -13,7 +13,7 @@ interface MadeCase {
     | { ok: false; detail: { loc: (string | number)[]; type: string }[] }
 }
 
-// The file belongs to these tests.
+// The cast is safe, because the file belongs to these tests.
 const { base, cases } = JSON.parse(readFileSync('test/fixtures/definitions.json', 'utf8')) as {
   base: object
   cases: MadeCase[]

@@ -160,7 +160,7 @@ t.test('503 unknown, not not_applied, for a repetition whose key could not be lo
   t.equal((await again()).status, 200)
   for (const statements of [0, 1]) {
     let passed = 0
-    line.decide = ({ type }) => (type !== 'B' || passed++ < statements ? { do: 'pass' } : { do: 'cut', after: 0 }) // the first one authenticates
+    line.decide = ({ type }) => (type !== 'B' || passed++ < statements ? { do: 'pass' } : { do: 'cut', after: 0 }) // statement 1 authenticates
     const answer = await again()
     t.match(answer, { status: 503, body: { reason: 'database_unreachable', outcome: 'unknown' } }, `${statements}`)
     passAll()

@@ -50,7 +50,7 @@ export class Updates {
 
   async #lane(id: number): Promise<void> {
     let answer = ''
-    let version = 0 // of the last update; from version 3, the previous version has different content and an audit row
+    let version = 0 // the agent's version; from version 3, the previous one has different content and an audit row
     for (let number = 0; !this.#isOver; number++) {
       const request = `${process.pid}-${Math.round(performance.now() * 1_000)}-${id}-${number}`
       const restores = number % CREATES_EVERY === 2 && answer === '200' && version > 2

@@ -13,7 +13,7 @@ const ask = ({ call }: Running, { token, url = '/persona/999999' }: { token?: st
 let others = 0
 const otherToken = ({ database }: Running) => tokenOf(database, { email: `alice+${++others}@example.com` })
 
-/** Returns another token, after both tokens were authenticated. */
+/** Returns a second token. Both this token and the service's own token have been authenticated. */
 async function knownToken(t: Test, service: Running): Promise<string> {
   const token = await otherToken(service)
   for (const one of [token, service.token]) t.equal((await ask(service, { token: one })).statusCode, 404)

@@ -26,7 +26,6 @@ interface Operation {
   body?: string
 }
 
-/** Returns the head and the body of a request as text. */
 function textOf(operation: Operation, token: string): { head: string; body: string } {
   const { body = '' } = operation
   const length = body === '' ? '' : `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n`
@@ -43,7 +42,7 @@ const WAYS: ((head: string, body: string) => string)[] = [
   (head, body) => (head + body).repeat(3),
 ]
 
-/** Sends this part of a request without reading the answer, and disconnects after `ms`. */
+/** Sends this part of a request without reading the answer, and disconnects after `ms` milliseconds. */
 async function leave({ port, token }: Running, operation: Operation, way: (typeof WAYS)[number], ms: number) {
   const { head, body } = textOf(operation, token)
   const client = new RawConnection(port)

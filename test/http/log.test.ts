@@ -23,7 +23,6 @@ interface Asked extends Call {
 }
 
 const lines = ({ log }: Running) => log.map(line => JSON.parse(line))
-/** The log lines of answered requests. */
 const answered = (service: Running) => lines(service).filter(({ msg }) => msg === 'request answered')
 
 const HEADERS = JSON.stringify({ custom_headers: [{ key: 'Authorization', value: SECRET }] })

@@ -135,7 +135,7 @@ export function begin({ port, token }: Running, of = token, length = 'Content-Le
   return new RawConnection(port).write(`${line}\r\nHost: a\r\nAuthorization: Bearer ${of}\r\n${length}\r\n\r\n`)
 }
 
-/** Checks that the text and the headers of a 429 state the same limit and the same time of a retry. */
+/** Checks that the text and the headers of a 429 state the same limit and retry time. */
 export function saysItsLimit(t: Test, { headers, json }: Pick<LightMyRequestResponse, 'headers' | 'json'>): void {
   const { 'retry-after': retryAfter, 'ratelimit-policy': policy, ratelimit } = headers
   const [, quota] = /;q=(\d+)/.exec(String(policy)) ?? []

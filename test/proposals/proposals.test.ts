@@ -16,7 +16,7 @@ interface Asked {
   headers?: Record<string, string>
 }
 
-/** Proposes an update of the current agent or tool. */
+/** Proposes an update of the current version of an agent or tool. */
 async function proposed(
   kind: 'persona' | 'tool',
   id: number,

@@ -72,7 +72,7 @@ async function sendUpdate(service: Running, { port, agent, payload }: { port: nu
   const sent = request({ port, host: '127.0.0.1', method: 'PATCH', path, agent, headers })
   sent.end(payload)
   const [answer] = (await once(sent, 'response')) as [IncomingMessage]
-  sent.on('error', () => undefined) // the body can still be arriving after the answer
+  sent.on('error', () => undefined) // writing the rest of the body fails after the proxy has answered
   await text(answer)
   return answer.statusCode
 }

@@ -89,7 +89,7 @@ function brokenDocuments(file: File, plant: () => string): Line[] {
   const texts = [...values.map((value, i) => (i % 2 === 0 ? flow(value) : block(value))), json, directive]
   return [
     ...texts.map(text => ({ args: ['apply', file(text)], status: 1 })),
-    // Input starts a new process, which also captures what Node writes to standard error.
+    // With `input`, the command runs in its own process, so that the output of Node itself is captured.
     { args: ['apply', '-'], input: block(`{{${bare()}}}`), status: 1 },
   ]
 }

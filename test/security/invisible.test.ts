@@ -124,7 +124,7 @@ t.test('headers are shown, alone and in an agent, exactly to callers that may up
   }
   const tools = (await db.selectFrom('tool').select('id').orderBy('id').execute()).map(({ id }) => id)
 
-  /** Returns the tools that a caller may update, by the statuses of dry runs, which read-only tokens can also send. */
+  /** Returns the tools that a caller may update, according to dry runs, which read-only tokens can also send. */
   const managedBy = async (authorization: string, ids: number[]) => {
     const headers = { authorization }
     const asked = ids.map(id => world.call('PUT', `/admin/tool/custom/${id}?dry_run=true`, { headers, body: {} }))

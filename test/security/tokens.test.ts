@@ -237,7 +237,7 @@ t.test(
     }
     const narrowed = await world.token('admin@example.com', { scopes: ['read', 'basic'] })
     t.equal((await world.call('GET', '/me', { token: narrowed })).json().permission, 'basic')
-    // An older program would look for a hash of 32 bytes and copy the scopes.
+    // Imitates an older program, which would store a 32-byte hash with the copied scopes. A constraint prevents this.
     const copy = sql`
     insert into token (hash, user_id, scopes)
     select ${Buffer.alloc(32)}, user_id, scopes from token where hash = ${hashToken(token)}`

@@ -152,7 +152,7 @@ t.test('400 for the name of a live agent of the caller, or for administrators an
 
 t.test('400 for one of two creations of a name at a time', async t => {
   const trx = await database.db.startTransaction().execute()
-  await sql`lock table audit in share mode`.execute(trx) // prevents both creations from storing their audit rows until it ends
+  await sql`lock table audit in share mode`.execute(trx) // prevents both creations from storing their audit rows until the commit
   const creating = [1, 2].map(() => call('POST', '/api/persona', { token: alice, body: { ...SEVEN, name: 'Twice' } }))
   await untilWaiting(database.db, 2)
   await trx.commit().execute()

@@ -143,9 +143,9 @@ t.test('422: only what is newly attached is checked for access', async t => {
   await isStored('ext', 11, { document_set_ids: [1] })
   await isRefused('ext', 11, { document_set_ids: [3, 2] }, 'body.document_set_ids.1 not_found')
   await isRefused('carol', 1, { document_set_ids: [2, 1] }, 'body.document_set_ids.0 not_found')
-  await isStored('alice', 1, { document_set_ids: [2] }) // shared with the caller
+  await isStored('alice', 1, { document_set_ids: [2] }) // document set 2 is shared with the caller
   await isStored('admin', 3, { document_set_ids: [2] })
-  await isStored('curator', 9, { document_set_ids: [2] }) // shared with a group of the caller
+  await isStored('curator', 9, { document_set_ids: [2] }) // document set 2 is shared with a group of the caller
   await isRefused('alice', 1, { user_file_ids: [ALICE_FILE, BOB_FILE] }, 'body.user_file_ids.1 not_found')
   await isStored('admin', 1, { user_file_ids: [BOB_FILE] })
   await isStored('alice', 1, { user_file_ids: [BOB_FILE, ALICE_FILE] })
@@ -159,7 +159,7 @@ t.test('422: only what is newly attached is checked for access', async t => {
   await isStored('curator', 5, { tool_ids: [10] })
   await isRefused('curator', 5, { tool_ids: [10, 16] }, disabled)
   await isStored('gcurator', 5, { tool_ids: [14] }) // with `manage:actions`, the caller manages every MCP server
-  await isStored('curator', 5, { tool_ids: [14, 10] }) // already attached
+  await isStored('curator', 5, { tool_ids: [14, 10] }) // tool 14 is already attached
   await database.db.updateTable('mcp_server').set({ owner_id: ALICE }).where('name', '=', 'Docs MCP').execute()
   await isStored('alice', 1, { tool_ids: [14] })
 })

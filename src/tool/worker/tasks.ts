@@ -156,7 +156,6 @@ function validationOf(
 export interface ToolUse {
   /** The ids of agents that the caller can see, in ascending order, at most 1,000. */
   ids: number[]
-  /** The number of other agents. */
   others: number
 }
 
