@@ -126,7 +126,7 @@ export class Lifecycle {
     if (error instanceof ServerUnfit)
       return unavailable('database_unreachable', `${error.message.replace('the', 'The')}.`)
     const known = unavailableFor(error)
-    // These reasons have a message of their own. For example, a server with a full disk starts but refuses connections.
+    // These two reasons have their own messages. For example, a server with a full disk starts but refuses connections.
     if (known?.reason === 'migrating' || known?.reason === 'database_full')
       return unavailable(known.reason, known.message)
     const fault = isRefusedByServer(error) ? 'refuses this service' : 'does not answer'

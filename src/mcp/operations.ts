@@ -50,7 +50,7 @@ function result(members: Body, texts: Record<string, string> = {}): CallToolResu
   return { content: [{ type: 'text', text: `{${parts.join()}}` }] }
 }
 
-/** Makes a tool, as `tools/list` shows it, with its implementation. */
+/** Makes a tool for `tools/list`, together with its implementation. */
 function operation<Input extends TObject>(
   name: string,
   policy: RoutePolicy,
@@ -91,7 +91,7 @@ const PAGE = Type.Object({
   after: Type.Optional(identifier({ minimum: 0, maximum: INT4_MAX })),
 })
 const OPEN = { type: 'object', additionalProperties: true }
-/** Declares the first properties, because models fill in only declared ones. The operation checks the definition. */
+/** Declares the top-level properties, because models fill in only declared ones. The operation checks the definition. */
 const DEFINITION = freeForm({
   description: 'A complete OpenAPI 3.x document.',
   properties: { openapi: { type: 'string' }, info: OPEN, servers: { type: 'array', items: OPEN }, paths: OPEN },

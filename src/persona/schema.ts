@@ -61,7 +61,7 @@ export const PersonaSnapshot = Type.Object(
   { $id: 'PersonaSnapshot' },
 )
 
-/** The fields that only a read of one agent returns. With them, it returns every field that an update can change. */
+/** The fields that only a read of one agent returns. With them, a read returns every field that an update can change. */
 export const READ_FIELDS = COLUMNS.flatMap(([name, { read, column }]) => {
   return read === undefined ? [] : [[name, read, column] as const]
 })
