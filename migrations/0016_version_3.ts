@@ -55,12 +55,12 @@ async function nameMasks(db: Kysely<unknown>): Promise<void> {
  */
 async function simplifyChains(db: Kysely<unknown>): Promise<void> {
   await sql`
-    alter table audit drop column actor, drop column salt, drop column identity_hash, drop column content_hash,
+    alter table audit drop constraint audit_resource_kind_known, drop column actor, drop column salt, drop column identity_hash, drop column content_hash,
       drop column previous_hash, drop column hash, add column previous_hash bytea, add column hash bytea`.execute(db)
   for (const table of ['persona', 'tool']) {
     await sql`
       alter table ${sql.table(table)} drop column audit_head, drop column audit_count, drop column audit_anchor,
-        drop column audit_anchor_version, drop column audit_anchor_at,
+        drop column audit_anchor_version, drop column audit_anchor_at, drop column field_versions,
         add column recent_changes jsonb not null default '[]',
         add column audit_head bytea not null default decode(repeat('00', 32), 'hex'),
         add column audit_anchor bytea not null default decode(repeat('00', 32), 'hex')`.execute(db)

@@ -29,7 +29,6 @@ export interface RecentChange {
 export interface VersionedTable {
   created_at: CreatedAt
   version: Generated<number>
-  field_versions: ColumnType<Record<string, number>, string | undefined, string>
   /** The last change, and the changes of the fifteen minutes before it. */
   recent_changes: ColumnType<RecentChange[], string | undefined, string>
   /** The hash of the newest audit row; zeros if there is none. */

@@ -9,7 +9,7 @@ import type { ShareLevel, Tables } from '../db/tables.js'
 import { shownTools } from '../tool/snapshot.js'
 import { insertAudit } from '../updates/audit.js'
 import { pagesOf, type ReadPage } from '../updates/list.js'
-import { changedColumns, forColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
+import { forColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
 import { type Id, linkOf, type PersonaColumn, RELATIONS, type Relation, type StoredLink } from './fields.js'
 import { type Attached, NO_REFERENCES, type References } from './rules.js'
@@ -22,8 +22,8 @@ type PersonaParameters = WriteParameters & { access: PersonaAccess }
 export const writePersona = forColumns<PersonaColumn, PersonaParameters, { version: number }>(
   'persona_write',
   { ...WRITE_TYPES, access: 'text' },
-  (param, columns) =>
-    queries()
+  (param, changed) => {
+    const written = queries()
       .with(
         cte => cte('locked').materialized(),
         () =>
@@ -41,13 +41,12 @@ export const writePersona = forColumns<PersonaColumn, PersonaParameters, { versi
         db
           .updateTable('persona as p')
           .from('locked')
-          .set({ ...changedColumns(columns, param('changed_columns')), ...nextVersion('p', param) })
+          .set({ ...changed, ...nextVersion('p', param) })
           .whereRef('p.id', '=', 'locked.id')
-          .returning(['p.version', 'p.audit_head as hash', 'locked.previous']),
+          .returning(['p.audit_head as hash', 'locked.previous']),
       )
-      .with('audited', () => insertAudit(param))
-      .selectFrom('changed')
-      .select('version'),
+    return insertAudit(param, written)
+  },
 )
 
 /** The links of one relation that an update adds and removes. */

@@ -60,9 +60,9 @@ const tool: ProposalKind<ToolTypes> = {
     const update = await updateOfStored(db, fields as ToolUpdateFields, definition as string | null) // `proposedBy` wrote values of these types
     return { ...update, ring }
   },
-  warningsOf: async (db, { notes, definition, after: { id, name }, beside }, viewer) => {
+  warningsOf: async (db, { notes, definition, after: { id, name }, hasNamesBeside }, viewer) => {
     const tool = definition && { id, name, names: definition.names }
-    return [...notes, ...(tool ? await namesBeside(db, tool, viewer, beside) : [])]
+    return [...notes, ...(tool && hasNamesBeside !== false ? await namesBeside(db, tool, viewer) : [])]
   },
 }
 

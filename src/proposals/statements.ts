@@ -57,6 +57,7 @@ export async function readProposals(
     id === undefined
       ? sql`author_id = ${viewer.user} union all select id from proposal where state = 'open'`
       : sql`resource_id = ${id}::integer and resource_kind in ('persona', 'tool')`
+  const isLater = sql`r.resource_kind = q.resource_kind and r.resource_id = q.resource_id and r.version_after > q.base_version`
   const asked = [
     proposal === undefined ? sql`q.id in (select id from proposal where ${from})` : sql`q.id = ${proposal}::integer`,
     ...(state === undefined ? [] : [sql`q.state = ${state}`]),
@@ -66,8 +67,10 @@ export async function readProposals(
     select q.id, q.resource_kind as kind, q.state, ${person('a')} as author, q.message, q.base_version, proposed as fields,
       json_build_object('id', q.resource_id, 'name', case when is_seen then coalesce(p.name, t.name) end,
         'version', case when is_seen then coalesce(p.version, t.version) end) as record,
-      case when is_seen then array(select c.key from jsonb_each_text(coalesce(p.field_versions, t.field_versions)) c
-        where q.state = 'open' and c.value::integer > q.base_version and c.key = any (proposed) order by 1) end as conflicts,
+      -- If changes after the base version were pruned, every field can be one of them.
+      case when is_seen then array(select f from unnest(proposed) f where q.state = 'open' and (
+        exists (select from audit r where ${isLater} and f = any (r.fields))
+        or (select count(*) from audit r where ${isLater}) < coalesce(p.version, t.version) - q.base_version) order by 1) end as conflicts,
       ${instant(sql.ref('q.created_at'))} as created_at, ${instant(sql.ref('q.closed_at'))} as closed_at,
       case when c.id is not null then ${person('c')} end as closed_by, q.reason, is_seen, is_seen and may_update as may_decide
     from proposal q
@@ -79,8 +82,7 @@ export async function readProposals(
       case when t.id is not null then ${managedAs(viewer)} end as managed) r
     -- A later tool can have the id of a removed one.
     cross join lateral (select p.id is not null and (${viewer.isAdmin} or access <> 'none') or t.id is not null
-        and not exists (select from audit r where r.resource_kind = 'tool' and r.resource_id = t.id
-          and r.version_after > q.base_version and 'removed' = any (r.fields)) as is_seen,
+        and not exists (select from audit r where ${isLater} and 'removed' = any (r.fields)) as is_seen,
       managed is not null
         or p.id is not null and not p.builtin_persona and (${viewer.isAdmin} or access in ('owner', 'editor')) as may_update) s
     where (is_seen and may_update or q.author_id = ${viewer.user}) and q.id > ${after}::integer

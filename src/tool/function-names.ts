@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely'
 import { seesAgent } from '../auth/access.js'
 import { OPERATOR, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
-import { anyOf, lit, queries } from '../db/statements/queries.js'
+import { anyOf, arrayOf, lit, on, queries } from '../db/statements/queries.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 
@@ -27,22 +27,36 @@ const toolsOf = statement<{ ids: number[] }, NamedTool>('tools_named', { ids: 'i
   tools.where('t.id', '=', anyOf(param('ids'))),
 )
 
-/** SQL: the other tools of all agents that have the tool `id` and that the viewer can see. */
-export function toolsBeside(param: Param<ViewerParameters & { id: number }>) {
-  const agents = queries()
-    .selectFrom('persona_tool as l')
-    .innerJoin('persona as p', 'p.id', 'l.persona_id')
-    .select('p.id')
+/** SQL: true if a tool of an agent that has the tool `id` has a function with one of these names. */
+export function hasNamesBeside(param: Param<{ id: number; names: readonly string[] }>) {
+  const { exists, selectFrom } = on()
+  const beside = selectFrom('persona_tool as l')
+    .innerJoin('persona_tool as o', 'o.persona_id', 'l.persona_id')
     .where('l.tool_id', '=', param('id'))
-    .where(seesAgent(viewerOf(param)))
-  const beside = queries().selectFrom('persona_tool as o').select('o.tool_id').where('o.persona_id', 'in', agents)
-  return tools.where('t.id', '<>', param('id')).where('t.id', 'in', beside).limit(lit(TOOLS_MAX))
+    .where('o.tool_id', '<>', param('id'))
+    .select('o.tool_id')
+  return exists(
+    selectFrom('tool as t')
+      .innerJoin('tool_definition as d', 'd.hash', 't.definition_hash')
+      .where('t.id', '=', anyOf(arrayOf(beside)))
+      .where('d.function_names', '&&', param('names')),
+  )
 }
 
+/** Reads the other tools of all agents that have the tool `id` and that the viewer can see. */
 const readToolsBeside = statement<ViewerParameters & { id: number }, NamedTool>(
   'tools_beside',
   { ...VIEWER_TYPES, id: 'integer' },
-  toolsBeside,
+  param => {
+    const agents = queries()
+      .selectFrom('persona_tool as l')
+      .innerJoin('persona as p', 'p.id', 'l.persona_id')
+      .select('p.id')
+      .where('l.tool_id', '=', param('id'))
+      .where(seesAgent(viewerOf(param)))
+    const beside = queries().selectFrom('persona_tool as o').select('o.tool_id').where('o.persona_id', 'in', agents)
+    return tools.where('t.id', '<>', param('id')).where('t.id', 'in', beside).limit(lit(TOOLS_MAX))
+  },
 )
 
 /** Returns warnings about functions with the same name in two of these tools. The tools belong to one agent. */
@@ -62,16 +76,15 @@ export async function attachedNames(
 
 /**
  * Returns warnings about functions of this tool that have the same name as a function of another tool of the same agent. Considers only agents that the
- * viewer can see. `beside` are the other tools, if they were already read. If reading fails, returns no warnings.
+ * viewer can see. If reading fails, returns no warnings.
  */
 export async function namesBeside(
   db: Kysely<Tables>,
   tool: NamedTool,
   viewer: ViewerParameters = OPERATOR,
-  beside?: readonly NamedTool[],
 ): Promise<string[]> {
   try {
-    const others = beside ?? (await readToolsBeside.run(db, { ...viewer, id: tool.id }))
+    const others = await readToolsBeside.run(db, { ...viewer, id: tool.id })
     return warningsOf(tool, others).slice(0, WARNINGS_MAX)
   } catch {
     return []

@@ -52,8 +52,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     }
     const columns = columnsIn(changes, COLUMNS)
     const wanted = writeParameters(columns, state, changes, viewer, entry)
-    const { definition_hash, oauth_config_id } = after
-    const own = { definition_hash, oauth_config_id, is_new: definition !== null, ...wanted }
+    const own = { definition_hash: after.definition_hash, names: definition?.names ?? [], ...wanted }
     const row = await writeTool(columns)
       .first(executor, own)
       .catch(error => {
@@ -61,7 +60,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
         throw error
       })
     if (row !== undefined && headers !== null) await writeHeaders(executor as Transaction<Tables>, state.id, headers) // new headers require a transaction
-    if (row !== undefined) decision.beside = row.beside
+    decision.hasNamesBeside = row?.has_names_beside
     return row?.version
   },
   render: async (db, state, bytesMax) => {

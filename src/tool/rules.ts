@@ -7,7 +7,6 @@ import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from './fields.js'
-import type { NamedTool } from './function-names.js'
 import { type Header, headerFaults, shownHeaders } from './headers.js'
 import type { StoredHeader, ToolState } from './snapshot.js'
 
@@ -64,8 +63,8 @@ export interface ToolDecision extends Decision {
   headers: PlannedHeader[] | null
   /** Warnings for the caller about new destinations of secrets. */
   notes: string[]
-  /** The other tools of the agents that have this tool. Set after a new definition was stored. */
-  beside?: NamedTool[]
+  /** True if another tool of an agent that has this tool has a function of the same name. Set after a new definition was stored. */
+  hasNamesBeside?: boolean | undefined
 }
 
 /** Decides on an update in the order of DECISIONS section 2. Throws `Refused`, `Forbidden` and `InvalidRequest`. */

@@ -1,5 +1,4 @@
 import { type Kysely, type SqlBool, sql, type Transaction } from 'kysely'
-import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { managedAs } from '../auth/access.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { bytesOf, lit, named, on, queries } from '../db/statements/queries.js'
@@ -7,42 +6,42 @@ import { type Param, type SqlTypes, statement } from '../db/statements/statement
 import type { Tables } from '../db/tables.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
 import { pagesOf, type ReadPage } from '../updates/list.js'
-import { changedColumns, forColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
+import { forColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
 import type { ToolColumn } from './fields.js'
-import { type NamedTool, toolsBeside } from './function-names.js'
+import { hasNamesBeside } from './function-names.js'
 import type { CheckedDefinition, PlannedHeader } from './rules.js'
 import { ToolSummary } from './schema.js'
 
 const tool = on<{ t: 'tool' }>()
-const { exists, or } = tool
+const { or } = tool
 
 /**
- * Reads an OAuth configuration if the viewer owns it or has `manage:actions` (DECISIONS section 6). `locks`: locks its row as linking does, so that
- * waiting happens before rights are checked.
+ * Reads an OAuth configuration if the viewer owns it or has `manage:actions` (DECISIONS section 6). `locks`: locks its row, so that its owner stays the
+ * same until the tool is written.
  */
 export async function readLinkable(db: Kysely<Tables>, id: number, viewer: ViewerParameters, locks = false) {
   const config = db.selectFrom('oauth_config').select(['id', 'name']).where('id', '=', id)
   const linkable = config.$if(!viewer.manages_all, query => query.where('owner_id', '=', viewer.user))
-  return await linkable.$if(locks, query => query.forKeyShare()).executeTakeFirst()
+  return await linkable.$if(locks, query => query.forShare()).executeTakeFirst()
 }
 
 interface ToolParameters extends WriteParameters {
   definition_hash: string | null
-  oauth_config_id: number | null
-  is_new: boolean
+  /** The names of the functions of a new definition. */
+  names: readonly string[]
 }
 
 const TYPES: SqlTypes<ToolParameters> = {
   ...WRITE_TYPES,
-  ...{ definition_hash: 'text', oauth_config_id: 'integer', is_new: 'boolean' },
+  ...{ definition_hash: 'text', names: 'text[]' },
 }
 
 /** Stores a tool's columns and its audit row. Stores nothing if the row is locked, or if its version or the caller's rights have changed. */
-export const writeTool = forColumns<ToolColumn, ToolParameters, { version: number; beside: NamedTool[] }>(
+export const writeTool = forColumns<ToolColumn, ToolParameters, { version: number; has_names_beside: boolean }>(
   'tool_write',
   TYPES,
-  (param, columns) =>
-    queries()
+  (param, changed) => {
+    const written = queries()
       .with(
         cte => cte('locked').materialized(),
         () => lockedTool(param),
@@ -52,16 +51,15 @@ export const writeTool = forColumns<ToolColumn, ToolParameters, { version: numbe
           .updateTable('tool as t')
           .from('locked')
           .set({
-            ...changedColumns(columns, param('changed_columns')),
+            ...changed,
             definition_hash: bytesOf(param('definition_hash')),
             ...nextVersion('t', param),
           })
           .whereRef('t.id', '=', 'locked.id')
-          .returning(['t.version', 't.audit_head as hash', 'locked.previous']),
+          .returning(['t.audit_head as hash', 'locked.previous']),
       )
-      .with('audited', () => insertAudit(param))
-      .selectFrom('changed')
-      .select(['version', jsonArrayFrom(toolsBeside(param).where(param('is_new'))).as('beside')]),
+    return insertAudit(param, written).returning(named(hasNamesBeside(param), 'has_names_beside'))
+  },
 )
 
 /** Removes a tool with its headers and adds an audit row. Removes nothing if the tool's version or the caller's rights have changed. */
@@ -70,7 +68,7 @@ export const removeTool = statement<ViewerParameters & AuditEntry, { version: nu
   { ...VIEWER_TYPES, ...AUDIT_TYPES },
   param => {
     const viewer = viewerOf(param)
-    return queries()
+    const removed = queries()
       .with('changed', db =>
         db
           .deleteFrom('tool as t')
@@ -82,29 +80,19 @@ export const removeTool = statement<ViewerParameters & AuditEntry, { version: nu
             't.id',
             't.audit_head as previous',
             nextHash(param, ref('t.audit_head')).as('hash'),
-            named(param('version_after'), 'version'),
           ]),
       )
       .with('headers', db =>
         db.deleteFrom('tool_header as h').using('changed').whereRef('h.tool_id', '=', 'changed.id'),
       )
-      .with('audited', () => insertAudit(param))
-      .selectFrom('changed')
-      .select('version')
+    return insertAudit(param, removed)
   },
   true,
 )
 
-/** SQL: the tool `t`, locked without waiting. Selects no row if the tool, the rights or the linked configuration have changed since the decision. */
+/** SQL: the tool `t`, locked without waiting. Selects no row if the tool or the rights have changed since the decision. */
 function lockedTool(param: Param<ToolParameters>) {
   const viewer = viewerOf(param)
-  const linked = on<{ t: 'tool' }>()
-    .selectFrom('oauth_config as o')
-    .where('o.id', '=', param('oauth_config_id'))
-    .where(({ eb }) => {
-      const isLinked = eb('o.id', '=', eb.ref('t.oauth_config_id'))
-      return or([isLinked, viewer.managesAll, eb('o.owner_id', '=', viewer.user)])
-    })
   return queries()
     .selectFrom('tool as t')
     .select(['t.id', 't.audit_head as previous'])
@@ -112,7 +100,6 @@ function lockedTool(param: Param<ToolParameters>) {
     .where('t.version', '=', param('version'))
     .where(grantsStand(param))
     .where(or([tool(viewer.user, 'is', null), tool(managedAs(viewer), 'is not', null)]))
-    .where(or([tool(param('oauth_config_id'), 'is', null), exists(linked)]))
     .forNoKeyUpdate('t')
     .skipLocked()
 }

@@ -129,7 +129,8 @@ async function warningsOf(
   { id, decision, overwritten }: Pick<Stored<ToolTypes>, 'id' | 'decision' | 'overwritten'>,
 ): Promise<string[]> {
   const tool = decision?.definition && { id, name: decision.after.name, names: decision.definition.names }
-  const shared = tool ? await namesBeside(database.db, tool, viewerParameters(caller), decision?.beside) : []
+  const isAsked = tool && decision?.hasNamesBeside !== false // undefined for a dry run
+  const shared = isAsked ? await namesBeside(database.db, tool, viewerParameters(caller)) : []
   return [...(decision?.notes ?? []), ...shared, ...overwritten.map(overwriteWarning)]
 }
 

@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto'
-import { type Expression, sql } from 'kysely'
+import { type Expression, type QueryCreator, sql } from 'kysely'
 import { bytesOf, hexOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
 import type { Param, SqlTypes } from '../db/statements/statement.js'
-import type { AuditTable } from '../db/tables.js'
+import type { AuditTable, Tables } from '../db/tables.js'
 
 /** The author of a change in the audit trail. `actor_id` is null for the operator. `command` is the `agentctl` command without secret or personal values. */
 export type Actor = Pick<AuditTable, 'actor_id' | 'token_id' | 'request_id' | 'client_address' | 'command'>
@@ -17,7 +17,10 @@ export interface Change {
 /** A new audit row without its time and hashes. The statement that inserts it adds these. */
 export interface AuditEntry
   extends Actor,
-    Pick<AuditTable, 'resource_kind' | 'resource_id' | 'version_after' | 'fields'> {
+    Pick<
+      AuditTable,
+      'resource_kind' | 'resource_id' | 'version_after' | 'fields' | 'difference_bytes' | 'difference_hash'
+    > {
   difference: string
   taken_from: string | null
   /** The hash of the replaced definition in hex. The definition stays stored while an audit row refers to it. */
@@ -35,6 +38,7 @@ export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
   command: 'text',
   fields: 'text[]',
   difference: 'json',
+  ...{ difference_bytes: 'integer', difference_hash: 'bytea' },
   definition_before: 'text',
   taken_from: 'jsonb',
 }
@@ -55,7 +59,7 @@ export function auditHash(of: (column: Hashed) => Expression<unknown>) {
   const place = [of('resource_kind'), of('resource_id'), of('version_before'), of('version_after')]
   const author = [of('actor_id'), of('token_id'), of('command')]
   const parts = [hex('previous_hash'), ...place, time, ...author, of('fields'), hex('difference_hash')]
-  return digestOf(sql`json_build_array(${sql.join(parts)})::text`)
+  return sql<Buffer>`sha256(convert_to(json_build_array(${sql.join(parts)})::text, 'UTF8'))`
 }
 
 /** SQL: the columns of a new audit row except `previous_hash` and `hash`. The time is the same in all parts of a statement. */
@@ -65,14 +69,11 @@ function newRow(param: Param<AuditEntry>) {
     keyof AuditEntry,
     Expression<unknown>
   >
-  const difference = on().cast<string>(param('difference'), 'text')
   return {
     ...sent,
     definition_before: bytesOf(param('definition_before')),
     version_before: on()(param('version_after'), '-', lit(1)),
     at: sql<string>`statement_timestamp()`,
-    difference_hash: digestOf(difference),
-    difference_bytes: sql<number>`octet_length(${difference})`,
   }
 }
 
@@ -83,18 +84,22 @@ export function nextHash(param: Param<AuditEntry>, previous: Expression<Buffer>)
 }
 
 /** SQL: inserts the audit row for the row in `changed`, which has the new hash. Inserts nothing if `changed` is empty. */
-export function insertAudit(param: Param<AuditEntry>) {
+export function insertAudit<Parts extends Changed>(param: Param<AuditEntry>, db: QueryCreator<Tables & Parts>) {
   const values = newRow(param)
   const columns = Object.entries<Expression<unknown>>(values).map(([name, value]) => named(value, name))
-  const row = queries<{ changed: { previous: Buffer; hash: Buffer } }>().selectFrom('changed')
-  return queries()
+  return (db as unknown as QueryCreator<Tables>)
     .insertInto('audit')
     .columns([...(Object.keys(values) as (keyof typeof values)[]), 'previous_hash', 'hash'])
-    .expression(row.select([...columns, 'changed.previous', 'changed.hash']))
+    .expression(
+      queries<Changed>()
+        .selectFrom('changed')
+        .select([...columns, 'changed.previous', 'changed.hash']),
+    )
+    .returning('version_after as version')
 }
 
-function digestOf(text: Expression<string>) {
-  return sql<Buffer>`sha256(convert_to(${text}, 'UTF8'))`
+interface Changed {
+  changed: { previous: Buffer; hash: Buffer }
 }
 
 /** Returns the SHA-256 of a text in UTF-8 as hex. */

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto'
 import {
   type AliasableExpression,
   type Compilable,
@@ -22,7 +23,7 @@ import type { AnyColumnField, SqlType } from './field-table.js'
 import { recentChanges } from './precondition.js'
 import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
-const { cast, eb } = on()
+const { eb } = on()
 
 interface Versioned extends VersionedTable {
   id: Generated<number>
@@ -57,15 +58,13 @@ export function columnValue(column: Expression<unknown>, type: SqlType): Express
   return type === 'timestamptz' ? instant(column as Expression<string>) : column // other columns keep their type
 }
 
-/** The parameters of every statement that writes an agent or a tool. The changes are JSON texts. */
-export type WriteParameters = ViewerParameters & AuditEntry & { id: number; version: number } & ChangeTexts
-type ChangeTexts = Record<'changed_columns' | 'field_versions' | 'recent_changes', string>
+/** The parameters of every statement that writes an agent or a tool. */
+export type WriteParameters = ViewerParameters & AuditEntry & { id: number; version: number; recent_changes: string }
 
 export const WRITE_TYPES: SqlTypes<WriteParameters> = {
   ...VIEWER_TYPES,
   ...AUDIT_TYPES,
-  ...{ id: 'integer', version: 'integer' },
-  ...{ changed_columns: 'jsonb', field_versions: 'jsonb', recent_changes: 'jsonb' },
+  ...{ id: 'integer', version: 'integer', recent_changes: 'jsonb' },
 }
 
 /** The columns that every write sets in the row `alias`, in addition to the content. */
@@ -73,7 +72,6 @@ export function nextVersion(alias: string, param: Param<WriteParameters>) {
   const row = columnsOf<Versioned>(alias)
   return {
     version: eb(row('version'), '+', lit(1)),
-    field_versions: eb(row('field_versions'), '||', param('field_versions') as Expression<never>).$castTo<string>(), // both operands are JSON
     recent_changes: param('recent_changes'),
     audit_head: nextHash(param, row('audit_head')),
   }
@@ -87,53 +85,59 @@ export function columnsIn<Name extends string>(changes: readonly Change[], colum
   return columns.filter(([name]) => changes.some(({ field }) => field === name))
 }
 
-/** SQL: the new value of each of these columns, from the JSON of the changes. */
-export function changedColumns<Name extends string>(
-  columns: Columns<Name>,
-  changed: Expression<string>,
-): Record<Name, Expression<never>> {
-  const values = columns.map(([name, { column: type }]) => {
-    const given = type === 'json' ? sql`nullif(${changed} -> ${lit(name)}, 'null')` : sql`(${changed} ->> ${lit(name)})`
-    return [name, cast<never>(given, type)]
-  })
-  return Object.fromEntries(values) // the table of fields has each column once
-}
-
 /** The maximum number of prepared statements of each kind. Every connection to the database keeps them in memory. */
 const PREPARED_SETS_MAX = 50
 
-/** Returns a function that returns the writing statement for a set of columns. Prepared statements are built only once. */
+/**
+ * Returns a function that returns the writing statement for a set of columns. `build` gets their new values, which are parameters with the names of the
+ * columns. Prepared statements are built only once.
+ */
 export function forColumns<Name extends string, P extends object, R>(
   name: string,
   types: SqlTypes<P>,
-  build: (param: Param<P>, columns: Columns<Name>) => Compilable<R> & OperationNodeSource,
+  build: (param: Param<P>, changed: Record<Name, Expression<never>>) => Compilable<R> & OperationNodeSource,
 ) {
-  const built = new Map<string, Statement<P, R>>()
-  return (columns: Columns<Name>): Statement<P, R> => {
+  type All = P & Record<Name, never>
+  const built = new Map<string, Statement<All, R>>()
+  const make = (columns: Columns<Name>, isPrepared: boolean) => {
+    const own = Object.fromEntries(columns.map(([column, { column: type }]) => [column, type]))
+    return statement<All, R>(
+      name,
+      { ...types, ...own } as SqlTypes<All>,
+      param => {
+        const changed = columns.map(([column]) => [column, param(column as keyof All & Name)])
+        return build(param as Param<P>, Object.fromEntries(changed))
+      },
+      true,
+      isPrepared,
+    )
+  }
+  return (columns: Columns<Name>): Statement<All, R> => {
     const key = columns.map(([column]) => column).join()
     const isPrepared = built.size < PREPARED_SETS_MAX
-    const made = built.get(key) ?? statement<P, R>(name, types, param => build(param, columns), true, isPrepared)
+    const made = built.get(key) ?? make(columns, isPrepared)
     if (isPrepared) built.set(key, made)
     return made
   }
 }
 
-/** Returns the parameters that all writes have. `columns` are the columns that the changes set. */
-export function writeParameters(
-  columns: Columns<string>,
+/** Returns the parameters that all writes have, with the new value of each of `columns`, which are the columns that the changes set. */
+export function writeParameters<Name extends string>(
+  columns: Columns<Name>,
   { id, name, version, recent_changes }: VersionedState,
   changes: readonly Change[],
   viewer: ViewerParameters,
   entry: AuditEntry,
-): WriteParameters {
+) {
   const to = new Map(changes.map(change => [change.field, change.to]))
+  const values = columns.map(([name, { column }]) => {
+    const value = to.get(name)
+    return [name, column === 'json' && value !== null ? JSON.stringify(value) : value]
+  })
   const edited = name === '' ? [] : changes.map(({ field }) => field) // a creation edits no field
-  const texts = {
-    changed_columns: JSON.stringify(Object.fromEntries(columns.map(([name]) => [name, to.get(name)]))),
-    field_versions: JSON.stringify(Object.fromEntries(edited.map(field => [field, version + 1]))),
-    recent_changes: JSON.stringify(recentChanges(recent_changes, edited, entry.actor_id)),
-  }
-  return { id, version, ...texts, ...viewer, ...entry }
+  const recent = JSON.stringify(recentChanges(recent_changes, edited, entry.actor_id))
+  const changed: Record<Name, never> = Object.fromEntries(values)
+  return { id, version, recent_changes: recent, ...viewer, ...entry, ...changed }
 }
 
 /** Takes the next id from the sequence. The id is not reused if the transaction fails. */
@@ -183,6 +187,7 @@ export function auditEntry<T extends ResourceTypes>(
 ): AuditEntry {
   const { changes, replaced = null, command = actor.command } = decision
   const taken = resource.takenFrom?.(state, decision.after) ?? null
+  const difference = JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }])))
   return {
     resource_kind: resource.kind,
     resource_id: state.id,
@@ -190,7 +195,9 @@ export function auditEntry<T extends ResourceTypes>(
     ...actor,
     command,
     fields: changes.map(change => change.field),
-    difference: JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }]))),
+    difference,
+    difference_bytes: Buffer.byteLength(difference),
+    difference_hash: hash('sha256', difference, 'buffer'),
     definition_before: replaced,
     taken_from: taken && JSON.stringify(taken),
   }

@@ -37,7 +37,6 @@ create table audit (
   transaction_id xid8 default pg_current_xact_id(),
   place bigint default nextval('change_place'::regclass),
   taken_from jsonb,
-  constraint audit_resource_kind_known CHECK ((resource_kind = ANY (ARRAY['persona'::text, 'tool'::text]))),
   constraint audit_definition_before_fk FOREIGN KEY (definition_before) REFERENCES tool_definition(hash),
   constraint audit_pk PRIMARY KEY (resource_kind, resource_id, version_after)
 );
@@ -177,7 +176,6 @@ create table persona (
   owner_id uuid,
   created_at timestamp with time zone not null default now(),
   version integer not null default 1,
-  field_versions jsonb not null default '{}'::jsonb,
   recent_changes jsonb not null default '[]'::jsonb,
   audit_head bytea not null default decode(repeat('00'::text, 32), 'hex'::text),
   audit_anchor bytea not null default decode(repeat('00'::text, 32), 'hex'::text),
@@ -336,7 +334,6 @@ create table tool (
   default_enabled boolean not null default false,
   created_at timestamp with time zone not null default now(),
   version integer not null default 1,
-  field_versions jsonb not null default '{}'::jsonb,
   recent_changes jsonb not null default '[]'::jsonb,
   audit_head bytea not null default decode(repeat('00'::text, 32), 'hex'::text),
   audit_anchor bytea not null default decode(repeat('00'::text, 32), 'hex'::text),

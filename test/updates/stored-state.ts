@@ -20,7 +20,7 @@ export async function storedAgent({ database }: Pick<WorldApp, 'database'>, id: 
   const shares = (table: string, column: string) =>
     links(table, column, `jsonb_build_object('id', ${column}, 'level', level)`)
   const { rows } = await sql<{ agent: StoredAgent }>`
-    select to_jsonb(p) - array['created_at', 'field_versions', 'recent_changes', 'audit_head', 'audit_anchor'] || jsonb_build_object(
+    select to_jsonb(p) - array['created_at', 'recent_changes', 'audit_head', 'audit_anchor'] || jsonb_build_object(
       'search_start_date', to_char(p.search_start_date at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
       'document_set_ids', ${links('persona_document_set', 'document_set_id')},
       'tool_ids', ${links('persona_tool', 'tool_id')}, 'label_ids', ${links('persona_label', 'label_id')},
@@ -43,7 +43,7 @@ export interface StoredTool {
 /** Reads a tool from the tables without the code of the service. */
 export async function storedTool({ database }: Pick<WorldApp, 'database'>, id: number): Promise<StoredTool> {
   const { rows } = await sql<{ tool: StoredTool }>`
-    select to_jsonb(t) - array['created_at', 'field_versions', 'recent_changes', 'audit_head', 'audit_anchor', 'definition_hash'] || jsonb_build_object(
+    select to_jsonb(t) - array['created_at', 'recent_changes', 'audit_head', 'audit_anchor', 'definition_hash'] || jsonb_build_object(
       'definition', (select d.content::text from tool_definition d where d.hash = t.definition_hash),
       'headers', (select coalesce(jsonb_agg(jsonb_build_object('name', h.name, 'ciphertext', encode(h.ciphertext, 'hex'))
                                             order by h.position), '[]')
