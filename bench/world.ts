@@ -78,7 +78,7 @@ export async function fillWorld(client: pg.Client, keys: string): Promise<World>
   return { token, runtimeToken: runtime.token, unknownToken: mintToken('person').token }
 }
 
-/** Fills the database of the floor with the same agents and the same token. */
+/** Fills the database of `floor.ts` with the same agents and the same token. */
 export async function fillFloor(client: pg.Client, { token }: World): Promise<void> {
   await client.query(`
     create table floor_token (hash bytea primary key, user_id uuid not null);

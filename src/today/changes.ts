@@ -26,7 +26,7 @@ const ShareRequest = Type.Object({
   ...{ user_shares: absent(list(Type.Unknown())), group_shares: absent(list(Type.Unknown())) },
   public_permission: absent(text()),
 })
-/** Fields with permission levels, which only the operator can set. Each field is mapped to the one to send in its place. */
+/** Fields with permission levels. Only the operator can set levels, so each field is mapped to the one to send in its place. */
 const LEVELS = { user_shares: 'user_ids', group_shares: 'group_ids', public_permission: 'is_public' }
 
 const AGENTS = { permission: 'admin', resource: 'persona', writes: true } as const
