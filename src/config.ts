@@ -17,7 +17,7 @@ const SETTINGS = Type.Object({
     host: text('HOST', 'Address to listen on.', { default: '127.0.0.1' }),
     port: count('PORT', 8080, 0, 65_535, 'Port; 0 picks a free one.'),
     metricsPort: Type.Optional(
-      count('METRICS_PORT', undefined, 0, 65_535, 'Port of /metrics, and of the probes too; 0 picks a free one.'),
+      count('METRICS_PORT', undefined, 0, 65_535, 'Second port, for /metrics and probes; 0 picks a free one.'),
     ),
     logLevel: choice('LOG_LEVEL', LOG_LEVELS, 'info', 'Lowest level to log.'),
     trustProxy: text(
@@ -38,7 +38,7 @@ const SETTINGS = Type.Object({
       },
     ),
     drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'After SIGTERM, how long to serve while readiness fails.'),
-    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time to finish running requests.'),
+    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest wait for requests in progress.'),
   }),
   database: Type.Object({
     url: Type.Optional(text('DATABASE_URL', 'PostgreSQL 15 or later. Absent: the embedded server.')),
@@ -46,10 +46,10 @@ const SETTINGS = Type.Object({
     dataDir: text('DATA_DIR', 'Folder of the embedded database and its key file.', { default: '.data' }),
     binDir: Type.Optional(text('PG_BIN_DIR', 'PostgreSQL binaries for the embedded server.')),
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
-    preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Off behind a pooler such as PgBouncer.'),
+    preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Must be off behind poolers such as PgBouncer.'),
     poolSize: count('DATABASE_POOL_SIZE', 24, 1, 500, 'Connections; one token can use half.'),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time of one statement.'),
-    lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a row or for other requests.'),
+    lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for locks and other requests.'),
   }),
   auth: Type.Object({
     requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),
@@ -70,7 +70,7 @@ const SETTINGS = Type.Object({
   limits: Type.Object({
     concurrentRequestsMax: count('CONCURRENT_REQUESTS_MAX', 1_000, 1, 100_000, 'Concurrent requests; more get 503.'),
     eventLoopDelayMaxMs: count('EVENT_LOOP_DELAY_MAX_MS', 1_000, 0, 600_000, 'Event-loop delay for a 503; 0 is off.'),
-    snapshotBytes: count('SNAPSHOT_BYTES_MAX', 8 * MIB, MIB, 128 * MIB, 'Bytes of all tools in one answer.'),
+    snapshotBytes: count('SNAPSHOT_BYTES_MAX', 8 * MIB, MIB, 128 * MIB, 'Maximum bytes of tools in one answer.'),
   }),
   secrets: Type.Object({
     keys: Type.Optional(text('SECRET_KEYS', 'Key ring, `id:base64,...`; the first encrypts, all decrypt.')),
@@ -78,7 +78,7 @@ const SETTINGS = Type.Object({
   }),
   history: Type.Object({
     auditRetentionDays: count('AUDIT_RETENTION_DAYS', 400, 1, 100_000, 'Age at which audit rows are pruned.'),
-    versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Old contents kept per agent or tool.'),
+    versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Earlier contents kept per agent or tool.'),
   }),
 })
 

@@ -118,7 +118,7 @@ export class ResourceNotFound extends Refused {
 /** The answer would exceed the size limit, because of the stored data and not because of the request. */
 export class SnapshotTooLarge extends Refused {
   constructor(bytes: number, bytesMax: number) {
-    const found = `The tools of this agent take ${bytes} bytes, and an answer can have ${bytesMax}`
+    const found = `The tools of this agent take ${bytes} bytes, but an answer can have at most ${bytesMax}`
     const advice = 'Set tool_ids to fewer or smaller tools in an update with Prefer: return=minimal.'
     super('SNAPSHOT_TOO_LARGE', `${found}. ${advice}`)
   }
@@ -149,7 +149,7 @@ export class PreconditionFailed extends Refused {
 
 export class IdempotencyKeyInUse extends Refused {
   constructor() {
-    const message = 'Another request with this Idempotency-Key is in progress. Try again after its answer.'
+    const message = 'Another request with this Idempotency-Key is in progress. Wait for its answer, then try again.'
     super('IDEMPOTENCY_KEY_IN_USE', message, { headers: RETRY_AFTER })
   }
 }
@@ -181,7 +181,7 @@ export class RateLimited extends Refused {
     resetS = RETRY_AFTER_S,
   ) {
     const sentences = {
-      token: `This token has made its ${quota} requests of this minute.`,
+      token: `This token has made ${quota} requests in this minute, which is its limit.`,
       'token-requests': `This token has ${quota} requests in progress, and too many others are waiting. Wait for answers before you send more.`,
       'token-waiting': 'This token already has a request that waits for changes; only one is allowed.',
     }

@@ -117,7 +117,7 @@ export class Lifecycle {
       const { lack, command } = schemaAdvice(found)
       return unavailable('schema_behind', `${lack.replace('the', 'The')}. Run: ${command}`)
     }
-    const advice = `The schema needs version ${found.oldestProgram} or later of this program. Update the program.`
+    const advice = `The database schema needs version ${found.oldestProgram} or later of this service. Update the service.`
     return unavailable('schema_ahead', advice)
   }
 

@@ -158,7 +158,7 @@ t.test('agentctl, 78: a schema that is ahead, and which version of the program i
   await cluster.query(`insert into schema_requirement values ('9999_later', '99.0.0')`)
   t.match(await agentctl('user list'), {
     status: 78,
-    stderr: /the schema needs agentctl 99\.0\.0 or later: update agentctl/,
+    stderr: /the database schema needs agentctl 99\.0\.0 or later: update agentctl/,
   })
   await cluster.query(`delete from schema_requirement where migration = '9999_later'`)
 })

@@ -132,7 +132,7 @@ async function pruned(
     } catch (error) {
       if (!(error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation)) throw error
       await sql`rollback to savepoint removal`.execute(trx)
-      Object.assign(outcome, { action: 'kept', reason: `still used in ${error.table}` })
+      Object.assign(outcome, { action: 'kept', reason: `still used in the table ${error.table}` })
     }
     await sql`release savepoint removal`.execute(trx)
   }

@@ -124,11 +124,11 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
 /** Verifies that the last hash of the chain equals the head that is stored with the resource. */
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
-    if (!is_removal) note(version_after ?? 0, 'resource_missing', 'it is missing, and no row records its removal')
+    if (!is_removal) note(version_after ?? 0, 'resource_missing', 'it no longer exists, but no row records a removal')
   } else if (version_after !== null && version_after < version) {
     note(version_after, 'deleted', `rows are missing after this version, up to version ${version}`)
   } else if ((hash ?? anchor) !== head || (version_after ?? version) > version) {
-    note(version, 'head_mismatch', 'the agent or tool expects another last row')
+    note(version, 'head_mismatch', 'the agent or tool names another row as its last')
   }
 }
 

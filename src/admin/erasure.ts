@@ -19,7 +19,7 @@ async function findPerson(db: Kysely<Tables>, named: string) {
   const id = account?.id ?? uuid
   if (id === null)
     throw new Refusal(
-      `no account has ${named}: give the id, which agentctl user list shows (erased-ID@erased.invalid if it was erased)`,
+      `there is no account ${named}: give its id (agentctl user list shows erased accounts as erased-ID@erased.invalid)`,
     )
   const counted = await sql<{ audit_rows: number }>`
     select count(*)::integer as audit_rows from audit where ${hasAddress(id)}`.execute(db)

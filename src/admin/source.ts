@@ -56,7 +56,7 @@ export function parseSource(text: string): Source {
     return { value: found.document.toJS({ maxAliasCount: 100 }), isJson: false, linesOf: locs => linesIn(found, locs) }
   } catch (error) {
     if (error instanceof Refusal) throw error
-    const reason = 'an alias (*name) or merge (<<) is undefined, circular or nested too deep, or there are too many'
+    const reason = 'an alias (*name) or merge (<<) is undefined, circular or too deeply nested, or there are too many'
     throw new Refusal(`the text cannot be read as YAML: ${reason}`)
   }
 }

@@ -150,7 +150,7 @@ function requireAdmitted(
   const mayPropose = proposes && token.scopes?.includes('propose')
   if (writes && token.readOnly && !mayPropose && String(dryRun) !== 'true')
     throw new Forbidden(
-      `This token ${token.scopes?.includes('propose') ? 'stores only proposals (propose=true)' : READ_ONLY}.${lookup || creates ? ' It can try the request with dry_run=true.' : ''}`,
+      `This token ${token.scopes?.includes('propose') ? 'can store only proposals (propose=true)' : READ_ONLY}.${lookup || creates ? ' It can try the request with dry_run=true.' : ''}`,
     )
   if (resource === undefined || token.bound === null) return
   if (creates)

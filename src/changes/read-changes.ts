@@ -35,7 +35,7 @@ export const ChangePage = Type.Object(
           description: '`gone`: since this change, the caller can no longer see the record.',
         }),
         at,
-        fields: Type.Optional({ ...fields, description: 'Like `actor`, present only if the caller may edit it.' }),
+        fields: Type.Optional({ ...fields, description: 'Like `actor`: only if the caller may edit the record.' }),
         actor: Type.Optional(actor),
       }),
     ),
@@ -51,7 +51,7 @@ const cursor = parameter(
     type: 'string',
     pattern: CURSOR.source,
     description:
-      'The `next` of the previous page. If absent, the answer is empty and `next` is the current end. `first` starts with the oldest change that is kept, `-500` with the newest 500 of all callers.',
+      'The `next` of the previous page. If absent, the answer is empty and `next` is the current end. `first` starts with the oldest change that is kept, `-500` with the newest 500, including those that the caller cannot see.',
   },
   (value, loc): Parsed<string> => (CURSOR.test(value) ? { value } : { faults: [{ loc, ...NO_CURSOR }] }),
 )
@@ -77,7 +77,7 @@ export function registerReadChanges(app: FastifyInstance, database: Database, se
         description:
           'Lists the changes of the agents and tools that the caller can see, in the order of their commits. None is missed or repeated. ' +
           `At most ${ROWS_MAX} changes are examined for a page, including those that the caller cannot see: if \`next\` differs from \`after\`, an empty page is not the last. ` +
-          'Changes to group memberships and token bindings are not listed. If they hide a record, reading that record answers 404.',
+          'Changes to group memberships and token bindings are not listed. If such a change hides a record from the caller, reading the record answers 404.',
         querystring: Type.Object({
           after: Type.Optional(cursor),
           limit: queryInteger(1, ROWS_MAX, `Maximum number of changes in a page. Default: ${ROWS}.`),

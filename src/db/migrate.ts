@@ -79,7 +79,7 @@ export async function schemaState(db: Kysely<Tables>, version: string, steps = M
 export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind' }) {
   return isEmpty
     ? { lack: 'the database is empty', command: 'agentctl init EMAIL' }
-    : { lack: `the schema lacks ${pending.join(', ')}`, command: 'agentctl migrate' }
+    : { lack: `the database schema lacks ${pending.join(', ')}`, command: 'agentctl migrate' }
 }
 
 const byVersion = (a: string, b: string) => a.localeCompare(b, 'en', { numeric: true })

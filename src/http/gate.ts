@@ -40,7 +40,7 @@ export class Gate {
   constructor(readonly config: Config) {
     const { concurrentRequestsMax: waitingMax } = config.limits
     const max = Math.ceil(waitingMax / 10)
-    const refusal = () => overloaded(max, 'with unverified tokens')
+    const refusal = () => overloaded(max, 'whose tokens are not yet verified')
     this.#known = new LRUCache({ max: 10 * waitingMax })
     this.#strangers = new Semaphore(max, config.database.lockTimeoutMs, refusal, waitingMax)
   }

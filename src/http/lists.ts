@@ -48,7 +48,7 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
         querystring: Type.Object({
           name: queryText(NAME_LENGTH_MAX, 'Only records with exactly this name.'),
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of records in a page. Default: ${PAGE_RECORDS}.`),
-          after: queryInteger(0, INT4_MAX, 'Only records with a larger id: the last id of the previous page.'),
+          after: queryInteger(0, INT4_MAX, 'Starts after this id: the last id of the previous page.'),
           ...(resource === 'persona' && { deleted: queryFlag('Only deleted agents that the caller may restore.') }),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
@@ -70,7 +70,7 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
 export const Author = Type.Object({
   id: nullable(uuid()),
   email: Type.Optional(text({ description: 'Ends with `@erased.invalid` if the person was erased.' })),
-  command: Type.Optional(text({ description: "The operator's command; `id` is then null." })),
+  command: Type.Optional(text({ description: 'The command of the operator; only if `id` is null.' })),
 })
 
 export const HistoryEntry = Type.Object(
@@ -93,7 +93,7 @@ export const HistoryEntry = Type.Object(
           Type.Unknown({
             description:
               'The value as in a snapshot, with names next to ids (`null` for a file that the caller cannot see). Absent if it is larger ' +
-              'than 4 KiB: read the version.',
+              'than 4 KiB; then read the whole version.',
           }),
         ),
         to: Type.Optional(Type.Unknown({ description: 'Likewise.' })),
@@ -174,13 +174,13 @@ export function registerHistory<T extends ResourceTypes>(
         operationId: `read_${kind}_history`,
         summary: isAgent ? 'Read Persona History' : 'Read Tool History',
         description:
-          'Lists the changes, newest first, for callers who may update the record; for a deleted agent, its owner and administrators. ' +
+          'Lists the changes, newest first, for callers who may update the record; for a deleted agent, only for its owner and administrators. ' +
           '`Link` with `rel="next"` leads to the next page. Secrets are masks, and names are current. A `Warning` names the first ' +
           'version whose content is kept.',
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of entries in a page. Default: ${HISTORY_RECORDS}.`),
-          before: queryInteger(1, INT4_MAX, 'Only versions before this one: the last version of the previous page.'),
+          before: queryInteger(1, INT4_MAX, 'Starts before this version: the last version of the previous page.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(pageOf(HistoryEntry), 'The changes of this page.', ['link', 'warning'], [404]),

@@ -184,5 +184,5 @@ export function readResponses(
 
 /** Returns a sentence with the size limit and nesting limit of a body. `others` is appended. */
 export function bodyBounds(bytes: number, depth: number, others = ''): string {
-  return `The body has at most ${bytes} bytes (otherwise 413) and ${depth} levels (otherwise 422). ${others}`.trim()
+  return `A body of more than ${bytes} bytes gets 413, and one of more than ${depth} levels gets 422. ${others}`.trim()
 }

@@ -11,7 +11,7 @@ export const DryRun = queryFlag(
 export function updateMask(body: TObject) {
   return queryMask(
     body,
-    'Field names separated by commas. Only these are read and written, and others can be absent. With a mask, ' +
+    'Field names separated by commas. Only these fields are read and written, and all others can be absent. With a mask, ' +
       '`null` is a value for every nullable field. An empty mask changes nothing.',
   )
 }
@@ -30,13 +30,13 @@ function entityTags(description: string, isWeak = false) {
 }
 
 export const IfMatch = entityTags(
-  '`*`, or entity tags such as `"persona-12-7"`. The request is stored only if one names the stored state.',
+  '`*`, or entity tags such as `"persona-12-7"`. The request is stored only if one of them names the stored state.',
 )
 
-export const IfNoneMatch = entityTags('`*`, or entity tags. If one matches the answer, it is 304 without a body.', true)
+export const IfNoneMatch = entityTags('`*`, or entity tags. If one matches, the answer is 304 without a body.', true)
 
 export const IfNoneMatchOfUpdate = entityTags(
-  '`*`, or entity tags. If one names the stored state, as `*` always does, the answer is 412, and nothing is stored.',
+  '`*`, or entity tags. If one of them names the stored state, as `*` always does, the answer is 412, and nothing is stored.',
   true,
 )
 

@@ -23,7 +23,7 @@ import type { SchemaTypes } from './validation.js'
 export const CallerRecord = Type.Object(
   {
     user: Type.Object({ id: uuid(), email: text(), kind: enumeration(['person', 'service_account']) }),
-    permission: enumeration(PERMISSIONS, { description: "The user's highest permission in the token's scopes." }),
+    permission: enumeration(PERMISSIONS, { description: "The user's highest permission within the token's scopes." }),
     managed_groups: list(Type.Object({ id: identifier(), name: text() }), {
       description: 'The groups that the caller manages; empty if the scopes exclude the tool operations.',
     }),

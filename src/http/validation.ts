@@ -146,7 +146,7 @@ function refusalBefore(request: FastifyRequest): Error | undefined {
 
 /** The error for a body that exceeds the operation's limit. `bytes` is the Content-Length if known. */
 export function bodyTooLarge({ routeOptions }: FastifyRequest, bytes?: number): Refused {
-  const message = `The body has ${bytes ?? 'more'} bytes, and this operation takes at most ${routeOptions.bodyLimit ?? 0}.`
+  const message = `The body has ${bytes ?? 'too many'} bytes. This operation takes at most ${routeOptions.bodyLimit ?? 0}.`
   return new Refused('PAYLOAD_TOO_LARGE', message)
 }
 

@@ -263,7 +263,7 @@ export const OPERATIONS = [
   operation(
     'list_proposals',
     { permission: 'basic' },
-    'Lists your open proposals and those that you may decide, 50 at a time. after: the `next` of the previous answer.',
+    'Lists your open proposals and those that you may decide on, 50 at a time. after: the `next` of the previous answer.',
     Type.Pick(PAGE, ['after']),
     async (ask, { after }) => {
       const { text, more } = await ask('GET', `/proposals${queryOf({ state: 'open', after })}`)

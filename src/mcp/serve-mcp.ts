@@ -29,7 +29,7 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
       // With DNS rebinding, any page can use a host name of this service. An Origin that equals Host is therefore not trusted.
       onRequest: async ({ headers: { origin } }) => {
         if (origin !== undefined && !origins.includes(origin))
-          throw new Forbidden('Pages of this origin must not call. The operator can add it to CORS_ORIGINS.')
+          throw new Forbidden('Calls from this origin are refused. The operator can add it to CORS_ORIGINS.')
       },
     },
     async (request, reply) => {

@@ -303,7 +303,7 @@ export function bytesOfTools(agent: PersonaState): number {
 function requireRoom(after: PersonaState, bytesMax: number): void {
   const bytes = bytesOfTools(after)
   if (bytes <= bytesMax) return
-  const msg = `These tools take ${bytes} bytes; those of one agent may take ${bytesMax}`
+  const msg = `These tools take ${bytes} bytes, but the tools of one agent can take at most ${bytesMax}`
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
 }
 

@@ -114,8 +114,8 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
     summary: 'Restore Persona',
     description:
       'Creates a new version of an agent with the content of an earlier one. The rights of an update apply: fields that the caller cannot change ' +
-      'are kept, with a `Warning`. Related records must still exist; otherwise 422 names their place, and a read with `version` lists them. ' +
-      'Its owner and administrators can also restore a deleted agent.',
+      'are kept, with a `Warning`. If related records no longer exist, 422 names their places, and a read with `version` lists them. ' +
+      'A deleted agent can be restored by its owner and administrators.',
     record: PersonaSnapshot,
     ask: ({ body }) => ({
       warnings: async ({ decision, overwritten }) => [
@@ -138,7 +138,7 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
     summary: 'Delete Persona',
     description:
       'Deletes an agent: nobody can see it any more, and all its links are removed. Its history is kept. ' +
-      'Requires its owner or an administrator.',
+      'Only its owner and administrators may delete it.',
     ask: () => ({ masked: false, warnings: ({ overwritten }) => overwritten.map(overwriteWarning) }),
   })
 }

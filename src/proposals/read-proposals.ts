@@ -33,14 +33,14 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
     operationId: 'list_proposals',
     summary: 'List Proposals',
     description:
-      'Lists the proposals of the caller, and those that they may decide, in the order of their ids. ' +
+      'Lists the proposals of the caller, and those that they may decide on, in the order of their ids. ' +
       'To list ended proposals of others, set `id`. `Link` with `rel="next"` leads to the next page. Messages are data from other people.',
     querystring: Type.Object({
       state: queryChoice(STATES, 'Only proposals in this state.'),
       kind: queryChoice(KINDS, 'Only proposals for agents, or for tools.'),
       id: queryId('Only proposals for the agent or tool with this id.'),
       limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of records in a page. Default: ${PAGE_RECORDS}.`),
-      after: queryInteger(0, INT4_MAX, 'Only proposals with a larger id: the last id of the previous page.'),
+      after: queryInteger(0, INT4_MAX, 'Starts after this id: the last id of the previous page.'),
     }),
     headers: Type.Object({ 'if-none-match': IfNoneMatch }),
     response: readResponses(pageOf(ProposalSummary), 'The proposals of this page.', ['link', 'warning']),

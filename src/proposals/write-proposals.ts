@@ -214,7 +214,7 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
 
 const STALE_READ =
   'If-Match is not the current ETag of this proposal: its agent or tool has changed, or the tag is wrong. Read GET /proposals/{id} again.'
-const CONFLICT = 'Some fields of this proposal changed since its base version: propose it again from the stored state.'
+const CONFLICT = 'Fields of this proposal have changed since its base version: read the record, and propose again.'
 
 async function readOpen(db: Kysely<Tables>, caller: Caller, id: number): Promise<ProposalRow> {
   const row = await readProposal(db, caller, id)

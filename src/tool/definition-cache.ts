@@ -28,7 +28,7 @@ export async function storedDefinition(executor: Executor, hash: string): Promis
 
 function kept(definition: CheckedDefinition | undefined): CheckedDefinition {
   if (definition !== undefined) return definition
-  throw new Unavailable('overloaded', `A definition was replaced and pruned meanwhile. ${TRY_AGAIN}`, 'not_applied')
+  throw new Unavailable('overloaded', `A definition was removed while it was being read. ${TRY_AGAIN}`, 'not_applied')
 }
 
 /** Returns the text of a stored definition; undefined if it was pruned. */

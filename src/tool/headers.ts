@@ -19,7 +19,9 @@ export type Header = Static<typeof Header>
 export const Header = Type.Object(
   {
     key: text({ maxLength: NAME_CHARACTERS_MAX, description: 'A token as defined in RFC 9110.' }),
-    value: text({ description: `At most ${VALUE_BYTES_MAX} bytes of Latin-1 and tabs, without controls; or a mask.` }),
+    value: text({
+      description: `At most ${VALUE_BYTES_MAX} bytes of Latin-1, without control characters except tabs; or a mask.`,
+    }),
   },
   { $id: 'Header' },
 )
@@ -38,7 +40,10 @@ export function headerFaults(headers: readonly Header[]): Fault[] {
 function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] {
   const fault = (msg: string, type: string): Fault[] => [{ loc, msg, type: `header_name_${type}` }]
   if (!token.test(name) || name.includes('***'))
-    return fault(`Header name should be a token of RFC 9110 of at most ${NAME_CHARACTERS_MAX} characters`, 'invalid')
+    return fault(
+      `Header name should be a token as defined in RFC 9110, with at most ${NAME_CHARACTERS_MAX} characters`,
+      'invalid',
+    )
   // Gateways can replace `_` and other characters by `-` (RFC 3875, section 4.1.18).
   if (FORBIDDEN.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-')))
     return fault(`Header '${name}' belongs to the connection and cannot be set`, 'forbidden')
@@ -53,7 +58,7 @@ const SENDABLE = /^[\x21-\x7e\xa1-\xac\xae-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x21-
 function valueFaults(value: string, loc: Loc): Fault[] {
   if (looksMasked(value)) return [] // `redactionFaults` reports the value as `mask_mismatch`
   if (SENDABLE.test(value) && Buffer.byteLength(value) <= VALUE_BYTES_MAX) return []
-  const msg = `Header value should have 1 to ${VALUE_BYTES_MAX} bytes of Latin-1 without controls and outer blanks`
+  const msg = `Header value should have 1 to ${VALUE_BYTES_MAX} bytes of Latin-1, without control characters or blanks at the ends`
   return [{ loc, msg, type: 'header_value_invalid' }]
 }
 

@@ -124,8 +124,8 @@ export function requireManageable(state: ToolState): void {
 
 /** The message names no resource, because it could be hidden from the caller. */
 const OUT_OF_SCOPE =
-  'A group manager may update a tool only if they own it, or if others attached it to agents of their groups and no ' +
-  'other agent uses it.'
+  'A group manager may update a tool only if they own it, or if all agents that use it are shared with their groups and ' +
+  'someone else attached it to one of these agents.'
 
 /** Requires the right to update the tool or, for a built-in tool, `manage:actions`. Throws `Forbidden`. */
 export function requireHistory({ managed_as }: ToolState, caller: Caller): void {
@@ -156,7 +156,7 @@ function redactionFaults(state: ToolState, headers: Header[]): Fault[] {
     if (!looksMasked(value, masks) || headerOfMask(state, key, value) !== undefined) return []
     return {
       loc: ['body', 'custom_headers', index, 'value'],
-      msg: 'This value has the shape of a mask but is not the mask of the stored header of this name; send the secret itself or, if the header was changed since it was read, read the tool again',
+      msg: 'This value looks like a mask, but it is not the mask of the stored header with this name: send the secret itself or, if the header has changed since you read it, read the tool again',
       type: 'mask_mismatch',
     }
   })
@@ -165,7 +165,7 @@ function redactionFaults(state: ToolState, headers: Header[]): Fault[] {
 /** Other callers can read a proposal, so it must not contain secrets. */
 function secretFaults(headers: Header[]): Fault[] {
   const msg =
-    'A proposal cannot contain a secret: send the mask to keep the stored value, or set a new value by an update'
+    'A proposal cannot contain a secret: send the mask to keep the stored value, or set a new value with an update'
   return headers.flatMap(({ value }, index) =>
     looksMasked(value) ? [] : [{ loc: ['body', 'custom_headers', index, 'value'], msg, type: 'secret_in_proposal' }],
   )
@@ -178,7 +178,7 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
   if (index < 0 || !(fields.passthrough_auth ?? state.passthrough_auth)) return []
   const loc = fields.passthrough_auth ? ['body', 'passthrough_auth'] : ['body', 'custom_headers', index, 'key']
   return [
-    { loc, msg: 'passthrough_auth and an Authorization header exclude each other', type: 'passthrough_auth_conflict' },
+    { loc, msg: 'passthrough_auth cannot be combined with an Authorization header', type: 'passthrough_auth_conflict' },
   ]
 }
 

@@ -112,7 +112,7 @@ export const ToolFunction = Type.Object(
               style: optional(text()),
               explode: optional(Type.Boolean()),
               allow_reserved: optional(Type.Boolean()),
-              content_type: optional(text({ description: 'The field is sent as a text of this type.' })),
+              content_type: optional(text({ description: 'The media type that the field is sent as.' })),
             }),
             {
               description:

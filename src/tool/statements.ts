@@ -141,7 +141,7 @@ export async function writeHeaders(trx: Transaction<Tables>, id: number, headers
     const kept = stored.find(header => header.name.toLowerCase() === name.toLowerCase())
     const own = sealed && { key_id: sealed.keyId, nonce: sealed.nonce, ciphertext: sealed.ciphertext }
     const secret = own ?? kept
-    if (secret === undefined) throw new Error(`the header ${name} of tool ${id} is gone`)
+    if (secret === undefined) throw new Error(`the header ${name} of tool ${id} is no longer stored`)
     const { key_id, nonce, ciphertext } = secret
     return { tool_id: id, position, name, mask: Buffer.from(mask, 'hex'), key_id, nonce, ciphertext }
   })

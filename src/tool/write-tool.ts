@@ -158,7 +158,7 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
         ...{ release, detaches, detached },
         warnings: ({ decision, overwritten }) => [
           ...(dryRun ? (decision?.notes ?? []) : []),
-          ...(detached.size > 0 ? [`it ${verb} detached from the agents ${[...detached].join(', ')}`] : []),
+          ...(detached.size > 0 ? [`the tool ${verb} detached from the agents ${[...detached].join(', ')}`] : []),
           ...overwritten.map(overwriteWarning),
         ],
       }

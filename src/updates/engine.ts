@@ -57,7 +57,7 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
     return { ...answer, snapshot }
   } catch (error) {
     if (error instanceof ResourceNotFound)
-      throw new VersionGone('deleted', `This request created the id ${id}, which is now deleted or hidden from you.`)
+      throw new VersionGone('deleted', `This request created record ${id}, which is now deleted or hidden from you.`)
     const failure = error instanceof Unavailable ? error : unavailableFor(error)
     if (failure === undefined || failure.outcome === 'applied') throw failure ?? error
     const message = `The ${act} was applied, and its answer could not be read. Repeat it with the same Idempotency-Key.`

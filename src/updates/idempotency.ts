@@ -75,7 +75,7 @@ export async function firstAnswer(
   if (found === undefined || found.version === null) return undefined
   const { fingerprint: stored, key_id, version, id } = found
   if (stored?.toString('hex') === fingerprint(key_id)) return { version, ...(id !== null && { id }) }
-  const msg = 'This key was used for another request; a key stands for one request and its repetitions'
+  const msg = 'This key was already used for another request: use a new key for each new request'
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
 }
 

@@ -87,7 +87,7 @@ export async function readPast(
     )
   const values: PastValues = Object.fromEntries(changes.map(({ key, from }) => [key, from]))
   if (values.removed !== undefined)
-    throw new VersionGone('deleted', `At that version, ${name} was another record, which was deleted.`)
+    throw new VersionGone('deleted', 'At that version, this id belonged to another record, since deleted.')
   // Every resource has a name. An empty name means that the tool had been removed by then and was created again later.
   if (values.deleted === true || values.name === '')
     throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted. Choose another version.`)

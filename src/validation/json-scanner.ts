@@ -50,7 +50,8 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
   }
 
   function members(end: number): void {
-    if (path.push(0) > depthMax) throw new JsonRefused('json_too_deep', at, `is nested more than ${depthMax} deep`)
+    if (path.push(0) > depthMax)
+      throw new JsonRefused('json_too_deep', at, `is nested more than ${depthMax} levels deep`)
     const keys = new Set<string>()
     for (let index = 0; index === 0 || text.charCodeAt(at) === COMMA; index++) {
       count()

@@ -42,8 +42,8 @@ t.test('a variable is read only under the prefix AGENTS_', async t => {
   }
   t.same(await found('AGENTS_KEY'), [])
   for (const name of ['AGENTS_EMPTY', 'AGENTS_NONE'])
-    t.same(await found(name), [`variable_missing: ${name} must be set in the environment and not be empty`])
-  t.same(await found('SECRET_KEYS'), ['variable_missing: SECRET_KEYS is not read: the name must begin with AGENTS_'])
+    t.same(await found(name), [`variable_missing: ${name} must be set and must not be empty`])
+  t.same(await found('SECRET_KEYS'), ['variable_missing: SECRET_KEYS is not read: its name must begin with AGENTS_'])
 })
 
 t.test('an email of a document is one that agentctl user create takes', async t => {
@@ -77,7 +77,7 @@ t.test('an id that somebody else took meanwhile is refused, nothing is stored, a
   const document = { agents: [{ id: 970, name: 'mine' }], labels: [{ name: 'beside another' }] }
   const taking = sql`insert into persona (id, name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
     values (970, 'another', '', 'auto', true, true)`
-  const message = 'agent 970 was changed by others; nothing was stored. Run apply again'
+  const message = 'agent 970 was changed meanwhile, nothing was stored: run apply again'
   t.match(await overtaken(document, taking), { message })
   t.same(await query`select from label where name = 'beside another'`, [])
   t.match(await counts(document), { created: 1, changed: 1 })
@@ -90,7 +90,7 @@ t.test('a row that changes while apply waits for it is refused, and nothing is s
   ] as const) {
     const document = { [section]: [{ id, description: 'by apply' }] }
     const change = sql`update ${sql.table(kind)} set name = 'Renamed', version = version + 1 where id = ${id}`
-    const message = /^(agent|tool) \d+ was changed by others; nothing was stored\. Run apply again$/
+    const message = /^(agent|tool) \d+ was changed meanwhile, nothing was stored: run apply again$/
     t.match(await overtaken(document, change), { message })
     const rows = await query`select name, description from ${sql.table(kind)} where id = ${id}`
     t.match(rows, [{ name: 'Renamed', description: /^(?!by apply)/ }])
@@ -110,8 +110,8 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
     t.equal((await call(method, path, { token: await token(email), body: { name } })).statusCode, 200)
   await query`delete from audit where resource_kind = 'persona' and resource_id = 6`
   await query`insert into oauth_config (name, owner_id) select 'CRM login', id from user_account where email = ${bob}`
-  const unowned = /^the name alone is not enough, because callers can rename (agents|tools): give the id/
-  const another = /another entry names the same row: remove one/
+  const unowned = /^a name is not enough, because users can rename (agents|tools): add the id or the owner$/
+  const another = /another entry names this \w+: remove one/
   const oauth = /already has this name: choose another, or give the id of that OAuth config/
   const refused: [document: object, loc: (string | number)[], said: RegExp][] = [
     [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], unowned],

@@ -60,7 +60,7 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
   for (const [line, reason] of [
     ['nothing', 'unknown command'],
     ['agnet list', 'Did you mean agent?'],
-    ['audit', 'name a command of this group'],
+    ['audit', 'add a command of this group'],
     ['token creat', 'Did you mean create?'],
     ['user list --jsn', 'Did you mean --json?'],
     ['user deactivate', 'EMAIL'],
@@ -72,7 +72,7 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
     ['token create --for a@b --scope all', 'Allowed choices are basic'],
     ['token create --for alice@example.com --agent Full', 'It must be a whole number'],
     ['token create --for alice@example.com --tool Full', 'It must be a whole number'],
-    ['help nothing', 'name a command of this group'],
+    ['help nothing', 'add a command of this group'],
     ['validate x --server https://a', '--server requires --complete'],
     ['validate x --complete --server a', 'the address of --server '],
     ['apply x.yaml --prune', 'check with --plan, then give --yes'],

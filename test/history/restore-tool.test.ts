@@ -60,7 +60,7 @@ t.test('422 for what breaks a rule of today and for an OAuth configuration gone,
   await put(id, { custom_headers: [{ key: 'Authorization', value: 'Bearer x' }] })
   const broken = await restore(id, 1)
   t.same(faultsOf(broken), ['body.version passthrough_auth_conflict'])
-  t.match(broken.json().detail[0].msg, /^passthrough_auth: passthrough_auth and an/)
+  t.match(broken.json().detail[0].msg, /^passthrough_auth: passthrough_auth cannot be/)
   await put(id, { custom_headers: [] })
   await apply({ oauth_configs: [{ id: 1, name: 'GitHub OAuth' }] }, { prune: true })
   const before = await hashOfEverything(db)

@@ -38,7 +38,7 @@ async function withSecrets() {
 
 const mismatchAt = (index: number) => ({
   loc: ['body', 'custom_headers', index, 'value'],
-  msg: 'This value has the shape of a mask but is not the mask of the stored header of this name; send the secret itself or, if the header was changed since it was read, read the tool again',
+  msg: 'This value looks like a mask, but it is not the mask of the stored header with this name: send the secret itself or, if the header has changed since you read it, read the tool again',
   type: 'mask_mismatch',
 })
 
@@ -72,7 +72,7 @@ t.test('200: masks keep their secrets when headers are reordered, dropped, added
 t.test('422: a value that shows nothing replaces no stored one', async t => {
   await withSecrets()
   for (const value of ['', ' ', '\t', '\u00a0', '\u00ad', ' \u00ad ']) {
-    const msg = 'Header value should have 1 to 8192 bytes of Latin-1 without controls and outer blanks'
+    const msg = 'Header value should have 1 to 8192 bytes of Latin-1, without control characters or blanks at the ends'
     const fault = { loc: ['body', 'custom_headers', 0, 'value'], msg, type: 'header_value_invalid' }
     t.strictSame((await put([{ ...ONE, value }])).json().detail, [fault])
   }

@@ -213,7 +213,7 @@ t.test(
     const readOnly = 'This token is read-only and stores nothing.'
     let token = ''
     for (const [prefix, scope, reason] of [
-      ['pp_', 'propose', 'This token stores only proposals (propose=true).'],
+      ['pp_', 'propose', 'This token can store only proposals (propose=true).'],
       ['rt_', 'runtime', readOnly],
       ['ro_', 'read', readOnly],
     ] as const) {

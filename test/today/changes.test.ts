@@ -201,8 +201,8 @@ t.test('204: each agent of the caller loses the tool by a version of its own; at
   const deleted = await remove(id)
   t.equal(deleted.statusCode, 204, deleted.body)
   const lost = 'the secrets in its headers are deleted: x-key'
-  t.strictSame(warningsOf(dry), [lost, `it would be detached from the agents ${agents.join(', ')}`])
-  t.match(warningsOf(deleted), [`it was detached from the agents ${agents.join(', ')}`])
+  t.strictSame(warningsOf(dry), [lost, `the tool would be detached from the agents ${agents.join(', ')}`])
+  t.match(warningsOf(deleted), [`the tool was detached from the agents ${agents.join(', ')}`])
   for (const agent of agents) {
     const read = await call('GET', `/api/persona/${agent}`, { token: maker })
     t.match(read.json(), { tools: [] })

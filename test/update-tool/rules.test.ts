@@ -17,12 +17,12 @@ t.test('200: display_name follows the name unless it was set on its own', async 
   t.match((await put(16, { name: 'renamed too' })).json(), { name: 'renamed too', display_name: 'Full Tool' })
 })
 
-t.test('422: passthrough_auth and an Authorization header exclude each other, on the merged state', async t => {
+t.test('422: passthrough_auth cannot be combined with an Authorization header, on the merged state', async t => {
   // Tool 16 has an Authorization header, and tool 17 uses passthrough_auth.
   const secret = { key: 'aUTHORIZATION', value: 'Bearer x' }
   const masks = (await put(16, {})).json().custom_headers
   const conflict = await put(16, { passthrough_auth: true })
-  t.equal(conflict.json().detail[0].msg, 'passthrough_auth and an Authorization header exclude each other')
+  t.equal(conflict.json().detail[0].msg, 'passthrough_auth cannot be combined with an Authorization header')
   for (const [id, body, place] of [
     [16, { passthrough_auth: true }, 'passthrough_auth'],
     [16, { passthrough_auth: true, custom_headers: masks }, 'passthrough_auth'],

@@ -129,7 +129,7 @@ export class Catalogue {
   resolve(section: SectionName, given: unknown, loc: Loc): Id | null {
     const [id, ...others] = this.#meant(section, given)
     const reference = `${TABLES[section].noun} ${JSON.stringify(given)}`
-    if (others.length > 0) return this.fault(loc, `${reference} matches several rows: give the id`, 'ambiguous')
+    if (others.length > 0) return this.fault(loc, `several records match ${reference}: give the id`, 'ambiguous')
     if (id !== undefined) return id
     const place = section === 'tools' && typeof given === 'string' ? ' in this document' : '' // a name refers only to tools in the document
     return this.fault(loc, `${reference} not found${place}: add it, or give its id`, 'not_found')
@@ -176,7 +176,7 @@ export class Catalogue {
     const known = new Set<unknown>()
     for (const { id, entry, name, loc } of matched) {
       const key = entry.id ?? JSON.stringify([folded(section, name), entry.owner])
-      if (known.has(id) || known.has(key)) this.fault(loc, 'another entry names the same row: remove one', 'duplicate')
+      if (known.has(id) || known.has(key)) this.fault(loc, `another entry names this ${noun}: remove one`, 'duplicate')
       known.add(id).add(key)
     }
     const unnamed = rows.filter(({ id }) => !known.has(id))
@@ -191,12 +191,12 @@ export class Catalogue {
   #owned(section: SectionName, { owner }: Matched['entry'], loc: Loc, namesakes: readonly Row[]): Row | undefined {
     const { noun, renamable } = TABLES[section]
     if (renamable && (owner ?? null) === null) {
-      const msg = `the name alone is not enough, because callers can rename ${noun}s: give the id, or also the owner`
+      const msg = `a name is not enough, because users can rename ${noun}s: add the id or the owner`
       this.fault([...loc, 'owner'], msg, 'missing')
     }
     const id = (owner ?? null) === null ? null : this.#meant('users', owner)[0]
     const [row, ...others] = namesakes.filter(row => row.owner === id)
-    if (others.length > 0) this.fault(loc, 'several rows have this name: give the id', 'ambiguous')
+    if (others.length > 0) this.fault(loc, `several ${noun}s have this name: give the id`, 'ambiguous')
     return row
   }
 
@@ -279,7 +279,7 @@ export async function storeInOrder<T extends ResourceTypes>(
   for (const { outcome, version, decide } of changed.sort((a, b) => Number(a.outcome.id) - Number(b.outcome.id))) {
     const id = Number(outcome.id)
     const { noun } = TABLES[outcome.section]
-    const refusal = () => new Refusal(`${noun} ${id} was changed by others; nothing was stored. Run apply again`)
+    const refusal = () => new Refusal(`${noun} ${id} was changed meanwhile, nothing was stored: run apply again`)
     if (version === undefined && !(await insertBlank(trx, creation, id, null))) throw refusal()
     const decideNow = (state: T['State']) => {
       if (version !== undefined && state.version !== version) throw refusal()

@@ -177,8 +177,8 @@ async function givenHeaders(
     const value = written?.replace(/\$\{env:(\w+)\}/g, (_, name: string) => {
       const text = name.startsWith(PREFIX) ? env[name] : undefined
       const lack = name.startsWith(PREFIX)
-        ? 'must be set in the environment and not be empty'
-        : `is not read: the name must begin with ${PREFIX}`
+        ? 'must be set and must not be empty'
+        : `is not read: its name must begin with ${PREFIX}`
       if (!text) catalogue.fault(loc, `${name} ${lack}`, 'variable_missing')
       return text || 'unknown'
     })

@@ -130,7 +130,7 @@ export class CommandLine {
     const schema = await schemaState(opened.database.db, VERSION)
     this.connected = true
     if (schema.kind === 'ahead')
-      throw new NotConfigured(`the schema needs agentctl ${schema.oldestProgram} or later: update agentctl`)
+      throw new NotConfigured(`the database schema needs agentctl ${schema.oldestProgram} or later: update agentctl`)
     return { ...opened, schema }
   }
 

@@ -16,7 +16,7 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
   line
     .add(keys, 'status', '', statusCommand)
     .description(
-      'Counts the stored secrets by key, and decrypts each of them.\n' +
+      'Counts the stored secrets of each key, and tries to decrypt each secret.\n' +
         'Exit status 3 if a key is missing, or a value is damaged or was moved.',
     )
   line

@@ -16,11 +16,11 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .add(program, 'apply <FILE>', 'organisation.yaml --plan', applyCommand)
     .description(
       'Changes the database to match an organisation document.\n' +
-        'FILE is YAML or JSON; - is standard input. Rows are found by id, or by name and owner. Fields that an entry omits are kept.\n' +
+        'FILE is YAML or JSON; - is standard input. Records are found by id, or by name and owner. Fields that an entry omits are kept.\n' +
         `A header value can be ${placeholder('AGENTS_NAME')}; other variables are not read. A header without a value keeps its stored value.\n` +
-        'With --prune, agents are marked as deleted, users are deactivated, and rows in use are kept.',
+        'With --prune, agents are marked as deleted, users are deactivated, and records in use are kept.',
     )
-    .option('--prune', 'destructive: remove rows that the lists of the document omit')
+    .option('--prune', 'destructive: remove the records that the lists of the document omit')
     .option('--yes', 'confirm --prune; try it with --plan first')
     .option('--plan', 'only show the changes; exit status 2 if there are any')
   line
@@ -28,7 +28,7 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .description(
       'Writes the organisation as a document that apply accepts.\n' +
         'It contains header names without their secrets. Applying it to the same database keeps the stored secrets; ' +
-        'for another database, add them.',
+        'for another database, add them to the document.',
     )
 }
 
@@ -38,13 +38,13 @@ async function applyCommand(
   file: string,
 ): Promise<number> {
   if (yes && !prune) throw new UsageError('--yes requires --prune')
-  if (prune && !yes && !plan) throw new UsageError('--prune removes rows: check with --plan, then give --yes')
+  if (prune && !yes && !plan) throw new UsageError('--prune removes records: check with --plan, then give --yes')
   const source = await readGivenSource(file)
   try {
     const [ring, database, { env, actor }] = [await call.ring(), await call.database(), call]
     const keys = await unusableKeys(database.db, ring)
     if (keys.length > 0)
-      throw new Refusal(`the key ring lacks the keys ${keys.join(', ')} of stored secrets: see agentctl keys status`)
+      throw new Refusal(`the key ring lacks ${keys.join(', ')}, which stored secrets need: see agentctl keys status`)
     const given = { env, plan, prune, ring, actor, baseDir: dirname(resolve(file)) }
     const report = await applyOrganisation(database, source.value, given)
     const counts = countOutcomes(report)

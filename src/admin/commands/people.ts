@@ -20,8 +20,8 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
   line
     .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)
     .description(
-      'Erases a person: closes the account, removes client addresses, withdraws proposals and deletes their messages.\n' +
-        'EMAIL can also be an id. Resources that they own remain, and `audit verify` still succeeds.\n' +
+      'Erases a person: closes the account, removes their IP addresses, withdraws their proposals and deletes their messages.\n' +
+        'EMAIL can also be an id. Agents and tools of the person remain, and `audit verify` still succeeds.\n' +
         'Not erased: log files, backups, request ids that clients chose, and the content of agents.',
     )
     .option('--yes', 'confirm the erasure, which is permanent')
@@ -73,11 +73,11 @@ async function eraseCommand(
   const { email, id, has_account } = erased
   const rows = counted(erased.audit_rows, 'audit row')
   const account = has_account ? `close the account ${email} (${id}), revoke its tokens, remove its email, ` : ''
-  const would = `Would ${account}remove the person's client addresses (${rows}), withdraw their open proposals, and delete their messages and reasons in proposals.`
+  const would = `Would ${account}remove the person's IP addresses from ${rows}, withdraw their open proposals, and delete their messages and reasons in proposals.`
   call.answer(erased, () => {
     if (!plan) return call.print(`erased ${email} (${rows})`)
     call.print(would)
-    call.print('This cannot be undone. Nothing was erased yet.')
+    call.print('The erasure cannot be undone. Nothing has been erased yet.')
   })
   return plan ? EXIT.differs : EXIT.ok
 }

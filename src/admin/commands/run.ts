@@ -18,12 +18,12 @@ import { addTokenCommands } from './tokens.js'
 import { addValidateCommand } from './validate.js'
 
 const AFTER = `
-The database is at DATABASE_URL, or the embedded one in DATA_DIR that the
-server made. Exit status: 0 done; 1 refused or failed; 2 --plan found something
-to do; 3 a check found faults; 64 usage; 69 database unavailable; 75 outcome
-unknown: check before you repeat; 78 invalid settings.
+agentctl uses the database at DATABASE_URL, or the embedded database that the
+server created in DATA_DIR. Exit status: 0 done; 1 refused or failed; 2 --plan
+found changes; 3 a check found faults; 64 wrong usage; 69 database unavailable;
+75 outcome unknown: check before you repeat the command; 78 invalid settings.
 Cannot be undone: apply --prune, user erase, token revoke.
-agentctl COMMAND --help shows an example; agentctl --version the version.`
+agentctl COMMAND --help shows an example; agentctl --version shows the version.`
 
 /** Runs one command line and returns an exit status of `EXIT`. Never throws. */
 export async function run(args: readonly string[], env: Environment, output: Output): Promise<number> {
@@ -81,8 +81,8 @@ export function allCommands(from: Command): Command[] {
 
 const MISCONFIGURED = [InvalidConfiguration, KeyRingMissing, NotConfigured, ServerUnfit]
 const IN_DOUBT =
-  'the connection to the database was lost, and the changes may be stored; check before you repeat the command: ' +
-  'agentctl audit list --limit 5 (revoke a new token if its secret was not shown)'
+  'the connection to the database was lost, and the changes may be stored: look for them with agentctl audit list ' +
+  '--limit 5 before you repeat the command (if it created a token but did not show it, revoke the token)'
 
 function explained(error: unknown, { env, connected }: CommandLine): [status: number, message: string] {
   const message = error instanceof Error ? error.message : String(error)
@@ -90,7 +90,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
     const isGroup = error.code === 'commander.help'
     return [
       EXIT.usage,
-      isGroup ? 'name a command of this group' : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
+      isGroup ? 'add a command of this group' : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
     ]
   }
   // A usage message is one sentence. It can quote names that contain newlines, so it is escaped.
@@ -109,10 +109,10 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
     case 'read_only':
       return [EXIT.unavailable, 'the database accepts no changes at present, for example during a failover: try again']
     case 'constraint':
-      return [EXIT.error, `this violates the constraint ${constraint}; nothing was changed: correct the values`]
+      return [EXIT.error, `nothing was changed: correct the values that violate the constraint ${constraint}`]
     case 'migrating':
     case 'lock_timeout':
-      return [EXIT.error, 'another process has held a lock for too long; nothing was changed, try again']
+      return [EXIT.error, 'another process held a database lock for too long, so nothing was changed: try again']
   }
   const stack = error instanceof Error && env.LOG_LEVEL === 'debug' ? error.stack : undefined
   return [EXIT.error, stack ?? `${message} (to see the place in the code, set LOG_LEVEL=debug)`]

@@ -86,5 +86,5 @@ const UNENCRYPTED =
 /** Returns the fault of an unknown parameter. Its name is omitted if it can be part of a password that contains an unencoded `?`. */
 function unsupported(name: string, url: URL): string {
   const shown = /^\w{1,40}$/.test(name) && !url.search.includes('@') ? ` ${name}` : ''
-  return `the parameter${shown} is not supported; these are: ${Object.keys(PARAMETERS).join(', ')}`
+  return `the parameter${shown} is not supported; use only these: ${Object.keys(PARAMETERS).join(', ')}`
 }

@@ -31,13 +31,12 @@ export const FAULTS = {
   servers_missing: 'the definition names no server: add "servers": [{"url": "https://..."}]',
   server_url_missing: 'the server has no url',
   'server_url_invalid.scheme': 'the url is neither http(s) nor relative',
-  'server_url_invalid.characters':
-    'the url contains a blank, a control character or a backslash, which clients read differently',
-  'server_url_invalid.url': 'the url is not a usable URL',
-  'server_url_invalid.user': 'the url contains user info: put secrets into custom headers',
-  'server_url_invalid.query': 'the url has a query or a fragment, and the path of each call is appended to it',
+  'server_url_invalid.characters': 'the url contains a blank, a control character or a backslash: encode it',
+  'server_url_invalid.url': 'the url is not a valid URL',
+  'server_url_invalid.user': 'the url contains a user name or password: put secrets into custom headers',
+  'server_url_invalid.query': 'the url must not have a query or a fragment, because paths are appended to it',
   'server_url_invalid.secret': 'the address contains a secret: put secrets into custom headers',
-  'server_url_invalid.metadata': 'the url is a link-local or metadata address',
+  'server_url_invalid.metadata': 'calls to link-local and cloud metadata addresses are not allowed',
   'server_url_invalid.host': 'with this path, calls go to another host: begin the path with one slash',
   'server_url_invalid.length':
     'the url is longer than {count} characters, or its variables give more than {most} addresses',
@@ -63,7 +62,7 @@ export const FAULTS = {
   definition_too_deep: 'the definition nests deeper than {count} levels',
   definition_too_large: 'the definition contains more than {count} values',
   too_many_operations: 'the definition has more than {count} operations',
-  too_many_parameters: 'an operation takes at most {count} parameters, and a path as many placeholders',
+  too_many_parameters: 'an operation takes at most {count} parameters, and a path {count} placeholders',
   functions_too_large: 'the functions have more than {count} characters together: split the definition',
 } as const
 
@@ -71,11 +70,11 @@ export const FAULTS = {
 export const WARNINGS = {
   'operation_passed_over.body':
     'the operation is left out: its body is neither JSON nor application/x-www-form-urlencoded',
-  'operation_passed_over.form': 'the operation is left out: a form has fields, and its body is not an object',
+  'operation_passed_over.form': 'the operation is left out: its form body is not an object with fields',
   'operation_passed_over.field':
     'the operation is left out: its encoding cannot express the form field {name} (an encoding with "contentType": "application/json" can)',
   'operation_passed_over.style': 'the operation is left out: the parameter {name} cannot be sent in the style {style}',
-  method_passed_over: '{key} does not become a function',
+  method_passed_over: 'the method {key} does not become a function',
   key_unknown: '{key} is not a key of {part}, so it is ignored',
   value_ignored: 'the value of {key} is not {form}, so it is ignored',
   schema_missing: 'the media type has no schema, so the model may send any value',
@@ -90,8 +89,8 @@ export const WARNINGS = {
   'discriminator_unresolved.mapping':
     'the mapping of {value} leads to no schema of this document, so the model cannot choose it',
   'discriminator_unresolved.subtypes':
-    'no schema of this document is a subtype, so the model gets only the fields of this one',
-  'discriminator_unresolved.value': 'no value of {property} is known for {schema}, so the model may send any',
+    'no schema of this document extends this one, so the model gets only the fields of this one',
+  'discriminator_unresolved.value': 'no value of {property} is known for {schema}, so the model may send any value',
   'server_ignored.several': 'calls go to the first server of the definition, so this one is ignored',
   'server_ignored.own':
     'calls go to the first server of the definition, so the servers of paths and operations are ignored',

@@ -89,7 +89,7 @@ function givenIn(body: object): Source {
 }
 
 function repeatedKey(place: Loc): Fault {
-  const msg = 'This key is in its object twice, and a parser keeps only one of them'
+  const msg = 'This key occurs twice in the same object: remove one, because parsers keep only one'
   return { loc: ['body', ...place], msg, type: 'json_key_repeated' }
 }
 
