@@ -9,9 +9,9 @@ const ESCAPED = /"(?:[^"\\]*\\.)+[^"\\]*"/g
  * `JSON.stringify` does. Does not change numbers.
  */
 export function definitionTextIn(body: string): string {
-  const written = writtenIn(body)
-  const unescaped = (each: string) => JSON.stringify(JSON.parse(each))
-  return written.isCompact ? written.text : written.text.replace(STRING_OR_BLANKS, '$1').replace(ESCAPED, unescaped)
+  const { text, isCompact } = writtenIn(body)
+  if (isCompact && !text.includes('\\')) return text
+  return text.replace(STRING_OR_BLANKS, '$1').replace(ESCAPED, each => JSON.stringify(JSON.parse(each)))
 }
 
 function writtenIn(body: string): { text: string; isCompact: boolean } {
@@ -21,11 +21,8 @@ function writtenIn(body: string): { text: string; isCompact: boolean } {
     const unit = body.charCodeAt(at)
     if (unit === QUOTE) {
       quoteAt = at
-      for (let each = body.charCodeAt(++at); each !== QUOTE; each = body.charCodeAt(++at))
-        if (each === BACKSLASH) {
-          at++
-          isCompact = false
-        }
+      do at = body.indexOf('"', at + 1)
+      while (isEscaped(body, at))
     } else if ((unit | BIT) === OPENS) depth++
     else if (unit === COLON && depth === 1) {
       start = JSON.parse(body.slice(quoteAt, at)) === 'definition' ? at + 1 : 0
@@ -36,4 +33,11 @@ function writtenIn(body: string): { text: string; isCompact: boolean } {
     } else if (unit <= 0x20) isCompact = false
   }
   return found
+}
+
+/** True if an odd number of backslashes precedes this place. */
+function isEscaped(text: string, at: number): boolean {
+  let start = at
+  while (text.charCodeAt(start - 1) === BACKSLASH) start--
+  return (at - start) % 2 === 1
 }

@@ -54,13 +54,10 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
   return { kind: 'value', value, forbidden }
 }
 
-/** Matches texts with keys that could change a prototype. These texts are scanned. */
-const UNUSUAL = /__proto__|"prototype"|\\u00[0-7]/
-
-/** Parses a text without scanning it. Returns undefined if the text must be scanned, for example because a key may be repeated. */
+/** Parses a text without scanning it. Returns undefined if the text must be scanned, for example because a key may be repeated or change a prototype. */
 function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   // Two counted nodes take at least three characters, so a shorter text cannot exceed the limit.
-  if (text.length > nodesMax * 1.5 || UNUSUAL.test(text)) return undefined
+  if (text.length > nodesMax * 1.5) return undefined
   try {
     const value: unknown = JSON.parse(text)
     let keys = keysOf(value, depthMax)
@@ -71,13 +68,17 @@ function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   }
 }
 
-/** Counts the keys of a value. Returns NaN if it is nested deeper than `levels`. */
+/** Counts the keys of a value. Returns NaN if it is nested deeper than `levels`, or if a key could change a prototype. */
 function keysOf(value: unknown, levels: number): number {
   if (typeof value !== 'object' || value === null) return 0
   if (levels === 0) return Number.NaN
   let count = 0
   if (Array.isArray(value)) for (const each of value) count += keysOf(each, levels - 1)
-  else for (const key in value) count += 1 + keysOf((value as Record<string, unknown>)[key], levels - 1)
+  else
+    for (const key in value) {
+      if (key === '__proto__' || key === 'prototype') return Number.NaN
+      count += 1 + keysOf((value as Record<string, unknown>)[key], levels - 1)
+    }
   return count
 }
 

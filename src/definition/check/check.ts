@@ -95,24 +95,23 @@ function checkParts(definition: Schema, findings: Findings, { headerNames = [], 
  * surrogates, numbers that are not finite, keys that are too long, and keys that change a prototype. Counts a value once for each YAML alias.
  */
 function walkAll(document: object, findings: Findings): 'definition_too_deep' | 'definition_too_large' | undefined {
-  let values = 1
-  const visit = (node: object, level: number): ReturnType<typeof walkAll> => {
+  let values = 0
+  const visit = (value: unknown, holder: object, key: string | number, level: number): ReturnType<typeof walkAll> => {
+    if (++values > DEFINITION_LIMITS.values) return 'definition_too_large'
+    if (typeof value === 'string') checkText(value, holder, key)
+    else if (typeof value === 'number' && !Number.isFinite(value)) findings.fault('finite_number', holder, [key])
+    if (typeof value !== 'object' || value === null) return undefined
     if (level >= DEFINITION_LIMITS.nestingLevels) return 'definition_too_deep'
-    const isList = Array.isArray(node)
-    for (const each in node) {
-      if (++values > DEFINITION_LIMITS.values) return 'definition_too_large'
-      const value = (node as Schema)[each]
-      const key = isList ? Number(each) : each
-      if (!isList) checkKey(each, value, node)
-      if (typeof value === 'string') checkText(value, node, key)
-      else if (typeof value === 'number') {
-        if (!Number.isFinite(value)) findings.fault('finite_number', node, [key])
-      } else if (typeof value === 'object' && value !== null) {
-        const exceeded = visit(value, level + 1)
-        if (exceeded !== undefined) return exceeded
+    let exceeded: ReturnType<typeof walkAll>
+    if (Array.isArray(value))
+      for (let i = 0; i < value.length && !exceeded; i++) exceeded = visit(value[i], value, i, level + 1)
+    else
+      for (const each in value) {
+        const member = (value as Schema)[each]
+        checkKey(each, member, value)
+        exceeded ??= visit(member, value, each, level + 1)
       }
-    }
-    return undefined
+    return exceeded
   }
   const checkKey = (key: string, value: unknown, node: object) => {
     if (key.length > DEFINITION_LIMITS.keyCharacters)
@@ -125,5 +124,5 @@ function walkAll(document: object, findings: Findings): 'definition_too_deep' | 
     if (text.includes('\0')) findings.fault('string_nul', node, [key])
     else if (!text.isWellFormed()) findings.fault('string_unicode', node, [key])
   }
-  return visit(document, 0)
+  return visit(document, document, '', 0)
 }

@@ -168,16 +168,15 @@ export class InputRules {
     checkKeys('request body', body, this.findings)
     const { content = {} } = body
     if (!isObject(content)) return this.findings.fault('dict_type', body, ['content'])
-    const types = Object.keys(content).map(name => [name, essenceOf(name)] as const)
-    const [mediaType, essence] =
-      types.find(([name]) => name === 'application/json') ??
-      types.find(([, each]) => each === 'application/json') ??
-      types.find(([, each]) => each.endsWith('+json')) ??
-      types.find(([, each]) => each === FORM) ??
-      []
+    const types = Object.keys(content)
+    const mediaType =
+      types.find(each => each === 'application/json') ??
+      types.find(each => essenceOf(each) === 'application/json') ??
+      types.find(each => essenceOf(each).endsWith('+json')) ??
+      types.find(each => essenceOf(each) === FORM)
     if (mediaType === undefined) return { lost: ['operation_passed_over.body'] }
     const media = this.readMedia(content, mediaType)
-    if (media === undefined || essence !== FORM) return media && { value: body, media, mediaType }
+    if (media === undefined || essenceOf(mediaType) !== FORM) return media && { value: body, media, mediaType }
     const sent = this.formEncoding(media)
     return 'lost' in sent ? sent : { value: body, media, mediaType, ...sent }
   }

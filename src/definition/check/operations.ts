@@ -56,7 +56,8 @@ export class OperationRules {
 
   check(paths: Schema, document: Schema): void {
     const { faults } = this.findings.counts
-    for (const [path, item] of Object.entries(paths)) {
+    for (const path in paths) {
+      const item = paths[path]
       if (path.startsWith('x-')) continue
       if (isObject(item)) this.checkPath(path, item, paths)
       else this.findings.fault('dict_type', paths, [path])
@@ -208,14 +209,12 @@ export function isBlank(value: unknown): boolean {
 }
 
 /** Matches a placeholder: a name, optionally followed by a pattern such as `{year:[0-9]{4}}`. */
-const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/g
+const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/
 
 /** Returns the placeholders of a path; undefined if the braces are unbalanced. A parameter's name can omit the operators in `{+name}`, `{name*}` and `{name+}`. */
 export function templateOf(path: string): PathTemplate | undefined {
-  const template = new Map<string, string[]>()
-  const rest = path.replace(PLACEHOLDER, (_, name: string) => {
-    template.set(name, [name, name.replace(/^\+|[*+]$/g, '')])
-    return ''
-  })
-  return /[{}]/.test(rest) ? undefined : template
+  const parts = path.split(PLACEHOLDER) // texts and names alternate
+  const names = parts.filter((_, i) => i % 2 === 1)
+  if (parts.some((each, i) => i % 2 === 0 && /[{}]/.test(each))) return undefined
+  return new Map(names.map(name => [name, [name, name.replace(/^\+|[*+]$/g, '')]]))
 }

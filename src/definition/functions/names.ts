@@ -9,7 +9,7 @@ const FUNCTION_NAME = /^[A-Za-z0-9_-]{1,64}$/
 const ARGUMENT_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/
 
 /** An original name. `instead` replaces it if it has no letters or digits. */
-type Wanted = Readonly<Record<'id' | 'instead', string>>
+type Wanted = Readonly<{ id: string; instead(): string }>
 
 /**
  * Returns a unique name for each operation that every model provider accepts (`^[A-Za-z0-9_-]{1,64}$`). A valid operationId is kept. In an invalid
@@ -19,14 +19,14 @@ type Wanted = Readonly<Record<'id' | 'instead', string>>
 export function functionNames(operations: readonly Pick<MethodRecord, 'name' | 'method' | 'path'>[]): string[] {
   const wanted = operations.map(({ name, method, path }) => ({
     id: name,
-    instead: tidied(`${method.toLowerCase()} ${path}`.slice(0, NAME_CHARACTERS)),
+    instead: () => tidied(`${method.toLowerCase()} ${path}`.slice(0, NAME_CHARACTERS)),
   }))
   return namesFor(wanted, FUNCTION_NAME, text => text.replace(/[^A-Za-z0-9_-]/g, '_'))
 }
 
 /** Returns a safe name for each argument or property, with the rules of `functionNames`. For example, `page[size]` becomes `page_size`. `ids` must be unique. */
 export function argumentNames(ids: readonly string[]): string[] {
-  const wanted = ids.map(id => ({ id, instead: 'argument' }))
+  const wanted = ids.map(id => ({ id, instead: () => 'argument' }))
   return namesFor(wanted, ARGUMENT_NAME, text => tidied(text).replace(/^(?=[^A-Za-z_])/, '_'))
 }
 
@@ -68,7 +68,7 @@ function readableName({ id, instead }: Wanted, valid: RegExp, spelt: (text: stri
   const plain = id.slice(0, NAME_CHARACTERS).normalize('NFKD').replace(/\p{M}/gu, '')
   // Removed ASCII punctuation only separates words. Other removed characters could distinguish two names.
   const isWhole = id.length <= NAME_CHARACTERS && !/[^\x20-\x7e]/.test(plain)
-  if (!/[A-Za-z0-9]/.test(plain)) return { id, name: instead, isWhole: false }
+  if (!/[A-Za-z0-9]/.test(plain)) return { id, name: instead(), isWhole: false }
   const name = spelt(plain)
   return { id, name: name.slice(0, NAME_CHARACTERS), isWhole: isWhole && name.length <= NAME_CHARACTERS }
 }
