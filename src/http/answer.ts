@@ -3,6 +3,7 @@ import type { FastifyReply } from 'fastify'
 import type { Loc } from '../errors.js'
 import type { Overwritten } from '../updates/resource.js'
 import type { Precondition } from '../updates/tag.js'
+import { shortened } from '../validation/parameters.js'
 import { NO_PRECONDITION } from './parameters.js'
 
 /** The media type of answers. Without the charset, Fastify would append it to each answer. */
@@ -31,15 +32,12 @@ export function answerTagged(
 }
 
 const WARNINGS_MAX = 5
-const NAME_LENGTH_MAX = 64
 
 /** Adds warnings to the `Warning` header as `299 - "text"` (RFC 7234). If there are more than five, the fifth states the number of omitted warnings. */
 export function addWarnings(reply: FastifyReply, texts: readonly string[]): void {
   if (texts.length === 0) return
-  const shown =
-    texts.length <= WARNINGS_MAX
-      ? texts
-      : [...texts.slice(0, WARNINGS_MAX - 1), `and ${texts.length - WARNINGS_MAX + 1} more warnings`]
+  const left = texts.length - WARNINGS_MAX + 1
+  const shown = left > 1 ? [...texts.slice(0, -left), `and ${left} more warnings`] : texts
   const header = shown.map(text => `299 - "${quotable(text)}"`).join(', ')
   const before = reply.getHeader('warning')
   reply.header('warning', before === undefined ? header : `${before}, ${header}`)
@@ -55,10 +53,6 @@ export function notRestoredWarning(name: string): string {
 
 export function overwriteWarning({ field, by, ageS }: Overwritten): string {
   return `field ${field} overwrites a change that ${by} made ${ageS} seconds ago`
-}
-
-function shortened(name: string): string {
-  return name.length <= NAME_LENGTH_MAX ? name : `${name.slice(0, NAME_LENGTH_MAX)}...`
 }
 
 /** Converts text to printable ASCII for a quoted header value. Quotes and backslashes become `'`; characters outside ASCII become `?`. */

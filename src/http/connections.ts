@@ -137,9 +137,11 @@ export function answerClientError(
     socket.destroy()
     return
   }
-  const [what, ms] = exchange ? ['A whole request', server.requestTimeout] : [HEADERS, server.headersTimeout]
+  const [what, ms] = exchange
+    ? ['A whole request', server.requestTimeout]
+    : ['The headers of a request', server.headersTimeout]
   const late = ['REQUEST_TIMEOUT', `${what} must arrive within ${ms / 1_000} s.`] as const
-  const [error_code, detail] = isLate ? late : (BROKEN[code] ?? NOT_HTTP)
+  const [error_code, detail] = isLate ? late : code === 'HPE_HEADER_OVERFLOW' ? TOO_LONG : NOT_HTTP
   const status = ERROR_CODES[error_code]
   const request_id = randomUUID()
   log.info({ request_id, status, refusal: error_code, client: clientAddressOf({ ip: '', socket }) }, 'broken request')
@@ -158,10 +160,5 @@ export function answerClientError(
   setTimeout(() => socket.destroy(), BROKEN_READ_MS).unref() // the client may neither read the answer nor close the connection
 }
 
-const HEADERS = 'The headers of a request'
+const TOO_LONG = ['HEADERS_TOO_LARGE', 'The request line and headers exceed 16 KiB. Send fewer headers.'] as const
 const NOT_HTTP = ['BAD_REQUEST', 'This request is not valid HTTP.'] as const
-
-const BROKEN: Readonly<Record<string, readonly [ErrorCode, string]>> = {
-  HPE_HEADER_OVERFLOW: ['HEADERS_TOO_LARGE', 'The request line and headers exceed 16 KiB. Send fewer headers.'],
-  HPE_CHUNK_EXTENSIONS_OVERFLOW: ['PAYLOAD_TOO_LARGE', 'The chunk extensions are too large. Send a body without them.'],
-}

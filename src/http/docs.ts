@@ -1,6 +1,4 @@
 import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import swagger from '@fastify/swagger'
 import type { FastifyInstance } from 'fastify'
@@ -8,8 +6,8 @@ import type { FastifyInstance } from 'fastify'
 /** Reads a built page file. */
 export const pageFile = (name: string) => readFileSync(new URL(`../../page/${name}`, import.meta.url))
 
-const LIBRARY = join(dirname(createRequire(import.meta.url).resolve('@fastify/swagger-ui/package.json')), 'static')
-const library = (name: string) => readFileSync(join(LIBRARY, name))
+const LIBRARY = import.meta.resolve('@fastify/swagger-ui/package.json')
+const library = (name: string) => readFileSync(new URL(`static/${name}`, LIBRARY))
 
 /** Allows only files of this origin. Does not upgrade requests, so that the page also works over plain HTTP. Its style sheet contains icons as `data:` addresses. */
 const DOCS_POLICY =
@@ -18,8 +16,8 @@ const DOCS_POLICY =
 
 /** Registers `GET /openapi.json`, the API documentation at `GET /docs`, and `GET /`, which redirects browsers to `/console`. */
 export async function registerDocs(app: FastifyInstance): Promise<void> {
-  const path = fileURLToPath(new URL('../../../openapi/openapi.json', import.meta.url))
-  await app.register(swagger, { mode: 'static', specification: { path, baseDir: dirname(path) } })
+  const baseDir = fileURLToPath(new URL('../../../openapi', import.meta.url))
+  await app.register(swagger, { mode: 'static', specification: { path: `${baseDir}/openapi.json`, baseDir } })
   const document = Buffer.from(`${JSON.stringify(app.swagger(), null, 2)}\n`)
   app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document))
   app.get('/', PAGE, ({ headers: { accept = '' } }, reply) => {

@@ -65,7 +65,7 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
   return code === 'ECONNRESET' ? new ClientGone() : new Refused('BAD_REQUEST', 'The request could not be read.')
 }
 
-export const NOTHING_HERE = 'There is nothing at this address. See /docs.'
+const NOTHING_HERE = 'There is nothing at this address. See /docs.'
 
 function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'] {
   const { reason, outcome } = error
@@ -82,21 +82,16 @@ function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
 
 /** Answers 404 for unknown paths, and 405 with the allowed methods for other methods of known paths. Does not read the body. */
 export function registerNotFound(app: FastifyInstance): void {
-  const methods = new Set<HTTPMethods>()
-  app.addHook('onRoute', ({ method, url }) => {
-    if (url === '*') return // the route of preflight requests matches every path
-    for (const one of [method].flat()) methods.add(one)
-  })
+  const methods = app.supportedMethods.filter(method => method !== 'OPTIONS') as HTTPMethods[] // preflight requests have a route for every path
   const refusalOf = ({ url, method }: FastifyRequest) => {
-    const path = url.split('?', 1)[0] as string
-    const allowed = [...methods].filter(one => app.findRoute({ method: one, url: path }) !== null)
+    const [path = ''] = url.split('?', 1)
+    const allowed = methods.filter(one => app.findRoute({ method: one, url: path }) !== null)
     if (allowed.length === 0 || allowed.includes(method as HTTPMethods)) return new Refused('NOT_FOUND', NOTHING_HERE)
     const allow = allowed.sort().join(', ')
     return new Refused('METHOD_NOT_ALLOWED', `This address supports ${allow}.`, { headers: { allow } })
   }
   app.setNotFoundHandler((request, reply) => handleError(refusalOf(request), request, reply))
   app.addHook('preParsing', (request, _reply, payload, done) => {
-    if (request.is404) done(refusalOf(request))
-    else done(null, payload)
+    done(request.is404 ? refusalOf(request) : null, payload)
   })
 }

@@ -161,12 +161,8 @@ export class Semaphore {
     readonly waitingMax = Number.POSITIVE_INFINITY,
   ) {}
 
-  get isFull(): boolean {
-    return this.taken >= this.max
-  }
-
   async enter(): Promise<() => void> {
-    if (this.isFull) await this.#wait()
+    if (this.taken >= this.max) await this.#wait()
     else this.taken++
     return () => {
       const next = this.#waiting[0]

@@ -24,16 +24,13 @@ const HISTORY_RECORDS = 20
 
 export const NAME_LENGTH_MAX = 255
 
-interface List {
-  resource: ResourceKind
-  title: 'agents' | 'tools'
-  record: TSchema
-  read: ReadPage
-}
-
 /** `GET /persona` or `GET /tool`: short records of the resources that the caller can see, in pages. */
-export function registerList(app: FastifyInstance, { database }: OperationOptions, list: List): void {
-  const { resource, title, record, read } = list
+export function registerList(
+  app: FastifyInstance,
+  { database }: OperationOptions,
+  { resource, record, read }: { resource: ResourceKind; record: TSchema; read: ReadPage },
+): void {
+  const title = resource === 'persona' ? 'agents' : 'tools'
   app.withTypeProvider<SchemaTypes>().get(
     `/${resource}`,
     {
@@ -52,7 +49,7 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
           ...(resource === 'persona' && { deleted: queryFlag('Only deleted agents that the caller may restore.') }),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: readResponses(pageOf(record), `The ${title} of this page.`, ['link', 'warning']),
+        response: readResponses(list(reference(record)), `The ${title} of this page.`, ['link', 'warning']),
       },
     },
     async (request, reply) => {
@@ -136,21 +133,20 @@ export function registerRead<T extends ResourceTypes>(
       },
     },
     async (request, reply) => {
-      const { caller, headers, params, prefetched } = request
-      const id = params[lookup.parameter]
-      const state = prefetched as T['State'] | null // set by the route's `lookup`
-      if (id === undefined || state === null || !resource.isVisible(state, caller)) throw new ResourceNotFound(kind)
+      const { caller, headers } = request
+      const state = request.prefetched as T['State'] | null // set by the route's `lookup`
+      if (state === null || !resource.isVisible(state, caller)) throw new ResourceNotFound(kind)
       const viewed = await view?.(request as FastifyRequest, state)
       const { version: asked } = request.query as { version?: number }
       const isPast = viewed === undefined && 'version' in request.query
       if (isPast) resource.requireVersions(state, caller)
       const now = async () => viewed ?? (await resource.render(database.db, state, limits.snapshotBytesMax, true))
       const { snapshot, version, notes } = isPast
-        ? await answerPast({ database, resource, request: { caller, ...limits } }, id, asked)
+        ? await answerPast({ database, resource, request: { caller, ...limits } }, state.id, asked)
         : { snapshot: await now(), version: state.version, notes: [] }
       addWarnings(reply, notes)
       // Parts of a snapshot can change without a new version, so the tag also contains a digest of the body.
-      const tag = representationTag(entityTag(kind, id, version), snapshot)
+      const tag = representationTag(entityTag(kind, state.id, version), snapshot)
       return answerTagged(reply, tag, snapshot, headers['if-none-match'])
     },
   )
@@ -183,17 +179,17 @@ export function registerHistory<T extends ResourceTypes>(
           before: queryInteger(1, INT4_MAX, 'Starts before this version: the last version of the previous page.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: readResponses(pageOf(HistoryEntry), 'The changes of this page.', ['link', 'warning'], [404]),
+        response: readResponses(list(reference(HistoryEntry)), 'The changes of this page.', ['link', 'warning'], [404]),
       },
     },
     async (request, reply) => {
-      const { caller, params, query, prefetched } = request
-      const id = params[lookup.parameter]
-      if (id === undefined || prefetched === null) throw new ResourceNotFound(kind)
-      resource.requireVersions(prefetched as T['State'], caller) // set by the route's `lookup`
+      const { caller, query } = request
+      const state = request.prefetched as T['State'] | null // set by the route's `lookup`
+      if (state === null) throw new ResourceNotFound(kind)
+      resource.requireVersions(state, caller)
       const job = { database, resource, request: { caller, ...limits } }
       const { limit = HISTORY_RECORDS, before } = query
-      const { rows, hasMore, keptFrom, changes } = await historyOf(job, id, { limit, before })
+      const { rows, hasMore, keptFrom, changes } = await historyOf(job, state.id, { limit, before })
       const texts = rows.map((row, index) => JSON.stringify(historyEntry(row, changes[index])))
       const last = rows.at(-1)
       const isOnPage = keptFrom > 1 && (last === undefined || last.version <= keptFrom || !hasMore)
@@ -204,8 +200,6 @@ export function registerHistory<T extends ResourceTypes>(
   )
 }
 
-export const pageOf = (record: TSchema) => ({ type: 'array', items: reference(record) })
-
 /** Answers with a page. `next` is the address of the next page. It is relative to the current address, so that it works behind a proxy with a path prefix. */
 export function answerPage(
   { query, headers }: { query: Readonly<Record<string, unknown>>; headers: { 'if-none-match'?: Precondition } },
@@ -215,9 +209,7 @@ export function answerPage(
 ): string | FastifyReply {
   const { texts, next, notes = [] } = page
   const { after: _, before: __, ...asked } = query
-  const nextQuery = new URLSearchParams(
-    Object.entries({ ...asked, ...next }).map(each => each.map(String) as [string, string]),
-  )
+  const nextQuery = new URLSearchParams({ ...asked, ...next } as Record<string, string>) // numbers and flags become texts
   const link = next === undefined ? '' : `<?${nextQuery}>; rel="next"`
   if (link !== '') reply.header('link', link)
   const isTold = link === '' || asked.limit !== undefined

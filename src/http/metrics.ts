@@ -14,7 +14,7 @@ const STATUSES_FROM_THE_START = [200, 500, 503]
 
 type ReadinessSource = { readiness(): Promise<Readiness> }
 
-export interface MetricSources {
+interface MetricSources {
   pool: { readonly totalCount: number; readonly idleCount: number; readonly waitingCount: number }
   inWork: { readonly total: number }
   service: ReadinessSource
@@ -63,15 +63,18 @@ export class Metrics {
     this.#gauge('agents_database_pool_waiting', 'Requests that wait for a connection.', () => pool.waitingCount)
     const isReady = async () => Number((await service.readiness()).status === 'ready')
     this.#gauge('agents_ready', '1 when requests can be served.', isReady)
-    let found: Promise<{ lag_s?: number; open?: number; oldest_s?: number }> // empty if the database does not answer
-    const lag = async () => {
-      found = backlog().catch(() => ({})) // the next two gauges use the same result
-      return (await found).lag_s ?? Number.NaN
-    }
-    this.#gauge('agents_changes_lag_seconds', 'How long the oldest stored change has waited for the feed.', lag)
-    const open = async () => (await found).open ?? Number.NaN
-    this.#gauge('agents_proposals_open', 'Proposals that nobody has decided.', open)
-    const oldest = async () => (await found).oldest_s ?? Number.NaN
+    const unknown = { lag_s: Number.NaN, open: Number.NaN, oldest_s: Number.NaN }
+    let found: ReturnType<typeof backlog>
+    this.#gauge(
+      'agents_changes_lag_seconds',
+      'How long the oldest stored change has waited for the feed.',
+      async () => {
+        found = backlog().catch(() => unknown) // the next two gauges use the same result
+        return (await found).lag_s
+      },
+    )
+    this.#gauge('agents_proposals_open', 'Proposals that nobody has decided.', async () => (await found).open)
+    const oldest = async () => (await found).oldest_s
     this.#gauge('agents_proposals_oldest_seconds', 'How long the oldest open proposal has waited.', oldest)
     const info = { name: 'agents_build_info', help: 'Always 1.', labelNames: ['version'], registers: [this.registry] }
     new Gauge(info).set({ version }, 1)
@@ -95,9 +98,6 @@ export function registerProbes(app: FastifyInstance, service: ReadinessSource): 
   })
 }
 
-/** The maximum number of open connections to the metrics port. They do not count against the main port's limit. */
-const CONNECTIONS_MAX = 100
-
 /** Starts a server for `/metrics` and the probes on its own port. Rejects if it cannot listen there. */
 export async function listenForMetrics(
   metrics: Metrics,
@@ -115,7 +115,7 @@ export async function listenForMetrics(
   app.get('/metrics', PAGE, async (_, reply) =>
     reply.type(metrics.registry.contentType).send(await metrics.registry.metrics()),
   )
-  app.server.maxConnections = CONNECTIONS_MAX
+  app.server.maxConnections = 100 // they do not count against the main port's limit
   await app.listen({ host, port })
   return app.server
 }

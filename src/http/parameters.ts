@@ -1,7 +1,6 @@
 import { type TObject, Type } from '@sinclair/typebox'
-import type { Loc } from '../errors.js'
 import type { Precondition } from '../updates/tag.js'
-import { type Parsed, parameter, queryFlag, queryId, queryMask } from '../validation/parameters.js'
+import { parameter, patterned, queryFlag, queryId, queryMask } from '../validation/parameters.js'
 
 export const DryRun = queryFlag(
   'Runs every check and returns the answer of the real request, but stores nothing. ETag names the stored state. A creation has neither ETag nor ' +
@@ -20,13 +19,16 @@ const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
 /** `*` or a list of entity tags. The list can have empty elements, but tags must be separated by commas (RFC 9110, section 5.6.1). */
 const TAGS = new RegExp(String.raw`^(?:[ \t]*\*[ \t]*|[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*)$`)
 
-/** A header with entity tags. `isWeak`: weak tags also match (RFC 9110, section 13.1.2). */
+const NO_TAGS = 'Input should be * or a list of entity tags in double quotes, such as "persona-12-7"'
+
+/** A header with entity tags. A malformed tag is a fault, because ignoring it would allow a write without a precondition. `isWeak`: weak tags also match (RFC 9110, section 13.1.2). */
 function entityTags(description: string, isWeak = false) {
-  return Type.Optional(
-    parameter({ type: 'string', pattern: TAGS.source, description }, (header, loc) =>
-      parseTags(isWeak ? header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1') : header, loc),
-    ),
-  )
+  return patterned(TAGS, description, NO_TAGS, (header): Precondition => {
+    if (header.trim() === '*') return { kind: 'any' }
+    const tags = header.match(new RegExp(ENTITY_TAG, 'g')) ?? []
+    const known = isWeak ? tags.map(tag => tag.replace('W/"', '"')) : tags.filter(tag => !tag.startsWith('W/'))
+    return { kind: 'tags', tags: known }
+  })
 }
 
 export const IfMatch = entityTags(
@@ -48,22 +50,12 @@ export const CreationPreconditions = {
 
 const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
 /** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or an unquoted one without blanks, quotes, commas, `;` and backslashes. */
-export const IdempotencyKey = Type.Optional(
-  parameter(
-    {
-      type: 'string',
-      pattern: KEY.source,
-      description:
-        'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repetition with the same key has no second effect ' +
-        'and returns the current record with the first `ETag`, as long as audit rows are kept. A dry run ignores the key.',
-    },
-    (header, loc): Parsed<string> => {
-      const key = KEY.exec(header)
-      if (key !== null) return { value: key[1]?.replaceAll(/\\(.)/g, '$1') ?? header }
-      const msg = 'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"'
-      return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
-    },
-  ),
+export const IdempotencyKey = patterned(
+  KEY,
+  'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repetition with the same key has no second effect ' +
+    'and returns the current record with the first `ETag`, as long as audit rows are kept. A dry run ignores the key.',
+  'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"',
+  header => KEY.exec(header)?.[1]?.replaceAll(/\\(.)/g, '$1') ?? header,
 )
 
 export const PastVersion = queryId(
@@ -82,36 +74,18 @@ export const Prefer = Type.Optional(
         '`return=minimal`: an answer without the record, 201 for a creation and 204 for an update. Exception: an update ' +
         'with an outdated `If-Match` that changes nothing gets 200 with the record.',
     },
-    header => ({
-      value: { strict: prefers(header, 'handling', 'strict'), minimal: prefers(header, 'return', 'minimal') },
-    }),
+    header => ({ value: preferencesIn(header) }),
   ),
 )
 
 export const NO_PREFERENCE = { strict: false, minimal: false }
 
-/** Parses `*` or a list of tags. Omits weak tags. A malformed tag is a fault, because ignoring it would allow a write without a precondition. */
-function parseTags(header: string, loc: Loc): Parsed<Precondition> {
-  if (header.trim() === '*') return { value: { kind: 'any' } }
-  if (!TAGS.test(header)) {
-    const msg = 'Input should be * or a list of entity tags in double quotes, such as "persona-12-7"'
-    return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
-  }
-  const tags = header.match(new RegExp(ENTITY_TAG, 'g')) ?? []
-  return { value: { kind: 'tags', tags: tags.filter(tag => !tag.startsWith('W/')) } }
-}
-
-/** True if a `Prefer` header requests strict handling (RFC 7240). Unknown fields, and fields that the caller cannot change, are then errors. */
-export function prefersStrict(header: string | string[] | undefined): boolean {
-  return header !== undefined && prefers(String(header), 'handling', 'strict')
-}
-
-const PREFER_LENGTH_MAX = 1_000
-
-function prefers(header: string, name: string, value: string): boolean {
-  const unquoted = header
-    .slice(0, PREFER_LENGTH_MAX)
-    .replaceAll(/"(?:[^"\\]|\\.)*"/g, text => (/^"[\w-]+"$/.test(text) ? text.slice(1, -1) : '?'))
-  const found = new RegExp(String.raw`(?:^|,)\s*${name}\s*=\s*([\w-]+)\s*(?=[;,]|$)`, 'i').exec(unquoted)
-  return found?.[1]?.toLowerCase() === value
+/** Parses a `Prefer` header (RFC 7240). The first of repeated preferences counts. `strict`: unknown fields, and fields that the caller cannot change, are errors. */
+export function preferencesIn(header: string) {
+  const asked = header
+    .toLowerCase()
+    .split(',')
+    .map(one => one.replaceAll(/[\s"]|;.*/g, ''))
+  const prefers = (name: string, value: string) => asked.find(one => one.startsWith(`${name}=`)) === `${name}=${value}`
+  return { strict: prefers('handling', 'strict'), minimal: prefers('return', 'minimal') }
 }

@@ -41,7 +41,7 @@ export async function registerRequests(app: FastifyInstance, corsOrigins: readon
     methods: ['DELETE', 'GET', 'PATCH', 'POST', 'PUT'],
     allowedHeaders: REQUEST_HEADERS,
     exposedHeaders: HEADER_NAMES,
-    maxAge: PREFLIGHT_AGE_S,
+    maxAge: 600, // seconds
     strictPreflight: false, // strict mode would refuse OPTIONS requests that are not preflights, without our error body
   })
 }
@@ -60,7 +60,7 @@ export function requestIdOf({ headers }: Pick<IncomingMessage, 'headers'>): stri
 }
 
 /** Headers that must not be repeated. Node reads only the first value, but a proxy may have read another one. */
-const SINGLE_HEADERS = ['host', 'authorization']
+const SINGLE_HEADERS = ['host', 'authorization'] as const
 
 /** Returns the error of a request with invalid headers; undefined if they are valid. */
 export function requestFault({ raw }: FastifyRequest): Error | undefined {
@@ -70,9 +70,7 @@ export function requestFault({ raw }: FastifyRequest): Error | undefined {
     return new Refused('BAD_REQUEST', 'The request has no Host header.')
   const names = rawHeaders.filter((_, index) => index % 2 === 0).map(name => name.toLowerCase())
   const repeated = SINGLE_HEADERS.find(name => names.indexOf(name) !== names.lastIndexOf(name))
-  return repeated === undefined
-    ? undefined
-    : new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
+  return repeated && new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
 }
 
 /** The headers of every answer. Pages replace the content security policy. The proxy sets Strict-Transport-Security. */
@@ -94,5 +92,3 @@ export function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): 
 const REQUEST_HEADERS =
   'authorization, content-type, idempotency-key, if-match, if-none-match, mcp-method, mcp-name, mcp-protocol-version, prefer, ' +
   'traceparent, x-onyx-authorization, x-request-id'
-
-const PREFLIGHT_AGE_S = 600

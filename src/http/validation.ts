@@ -1,4 +1,3 @@
-import type { IncomingHttpHeaders } from 'node:http'
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyRequest, FastifySchema, FastifyTypeProvider } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
@@ -7,7 +6,7 @@ import { fault } from '../validation/faults.js'
 import { bodyCheck, type ParsedBody, parseJsonBody } from '../validation/json-body.js'
 import type { JsonBounds } from '../validation/json-scanner.js'
 import { maskReader, type ParameterTexts, parameterReader } from '../validation/parameters.js'
-import { prefersStrict } from './parameters.js'
+import { preferencesIn } from './parameters.js'
 
 /** The type provider for routes with TypeBox schemas: `app.withTypeProvider<SchemaTypes>()`. */
 export interface SchemaTypes extends FastifyTypeProvider {
@@ -21,21 +20,14 @@ const NO_PARAMETERS = Type.Object({})
  * change bodies. An undeclared query parameter is a fault.
  */
 export function registerRequestValidation(app: FastifyInstance): void {
-  const checks = new Map<FastifySchema, (request: FastifyRequest) => Fault[]>()
-  const schemas = new Set<FastifySchema>()
+  const checks = new WeakMap<FastifySchema, (request: FastifyRequest) => Fault[]>()
   app.setValidatorCompiler(() => () => true)
-  app.addHook('onRoute', ({ schema }) => {
-    if (schema === undefined) return
-    if (schema.operationId !== undefined) schema.querystring ??= NO_PARAMETERS
-    schemas.add(schema)
-  })
-  // Waits until the routes below `/api` have changed their schemas.
-  app.addHook('onReady', async () => {
-    for (const schema of schemas) checks.set(schema, requestCheck(schema))
-  })
   app.addHook('preValidation', (request, _reply, done) => {
     const { schema } = request.routeOptions
-    const faults = (schema && checks.get(schema)?.(request)) ?? []
+    if (schema === undefined) return done()
+    const check = checks.get(schema) ?? requestCheck(schema)
+    checks.set(schema, check)
+    const faults = check(request)
     done(faults.length === 0 ? undefined : new InvalidRequest(faults))
   })
 }
@@ -49,37 +41,41 @@ const PARAMETERS = [
 
 /** Returns the function that checks a request. It stores the parsed values in the request and returns the faults. */
 function requestCheck(schema: FastifySchema): (request: FastifyRequest) => Fault[] {
+  const { operationId, body, querystring = operationId === undefined ? undefined : NO_PARAMETERS } = schema
   const readers = PARAMETERS.flatMap(([part, name, place]) => {
-    const own = schema[part] as TObject | undefined // all routes have TypeBox schemas
+    const own = { ...schema, querystring }[part] as TObject | undefined // all routes have TypeBox schemas
     return own === undefined ? [] : [{ name, read: parameterReader(own, place) }]
   })
-  const checkBody = schema.body === undefined ? undefined : bodyReader(schema.body as TObject, schema)
+  const checkBody = body === undefined ? undefined : bodyReader(body as TObject, schema)
   return request => {
-    const body = checkBody?.(request.body as ReceivedBody | undefined) // the body parser returns this type
-    if (body !== undefined && 'faults' in body && body.standsAlone) return body.faults
+    const verdict = checkBody?.(request)
+    if (verdict !== undefined && 'faults' in verdict && verdict.standsAlone) return verdict.faults
     const faults: Fault[] = []
     for (const { name, read } of readers) {
       const parsed = read(request[name] as ParameterTexts)
       if ('value' in parsed) Object.assign(request, { [name]: parsed.value })
       else faults.push(...parsed.faults)
     }
-    if (body === undefined) return faults
-    if ('value' in body) request.body = body.value
-    else faults.push(...body.faults)
+    if (verdict === undefined) return faults
+    if ('value' in verdict) request.body = verdict.value
+    else faults.push(...verdict.faults)
     return faults
   }
 }
 
 /** Returns the function that checks a body. The mask in the query determines which fields are required. */
-function bodyReader(schema: TObject, route: FastifySchema) {
+function bodyReader(schema: TObject, { querystring = NO_PARAMETERS, headers: declared }: FastifySchema) {
   const check = bodyCheck(schema)
-  const maskIn = maskReader((route.querystring ?? NO_PARAMETERS) as TObject)
-  const takesPrefer = Object.hasOwn((route.headers as TObject | undefined)?.properties ?? {}, 'prefer')
-  return (received: ReceivedBody | undefined): ReturnType<typeof check> => {
-    if (!received) return { faults: [fault('missing', ['body'])], standsAlone: false }
-    const { parsed, query, headers } = received
+  const maskIn = maskReader(querystring as TObject)
+  const takesPrefer = Object.hasOwn((declared as TObject | undefined)?.properties ?? {}, 'prefer')
+  return ({ body, query, headers }: FastifyRequest): ReturnType<typeof check> => {
+    const parsed = body as ParsedBody | UnparsedBody | undefined // the body parser returns this type
+    if (parsed === undefined) return { faults: [fault('missing', ['body'])], standsAlone: false }
     if (parsed instanceof UnparsedBody) return { value: parsed } // a worker checks it
-    return check(parsed, { mask: maskIn(query), strict: takesPrefer && prefersStrict(headers.prefer) })
+    return check(parsed, {
+      mask: maskIn(query as ParameterTexts), // texts, or lists for repeated parameters
+      strict: takesPrefer && preferencesIn(String(headers.prefer ?? '')).strict,
+    })
   }
 }
 
@@ -92,13 +88,6 @@ export const JSON_BOUNDS = {
 /** The bytes of a large body that can contain a definition. A worker parses and checks them. */
 export class UnparsedBody {
   constructor(readonly bytes: Buffer) {}
-}
-
-/** A body with the query and headers that determine how it is checked. */
-export interface ReceivedBody {
-  parsed: ParsedBody | UnparsedBody
-  query: ParameterTexts
-  headers: IncomingHttpHeaders
 }
 
 export const INLINE_BYTES_MAX = 16 * 1024
@@ -114,39 +103,35 @@ export function registerBodyParser(app: FastifyInstance): void {
     // The body of a closed connection never ends, even if all of it has arrived.
     if (request.raw.socket.destroyed) return done(new ClientGone())
     if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse an empty value
-    const isRead = !request.is404 && request.method !== 'GET' && request.method !== 'HEAD'
-    const refusal = isRead ? refusalBefore(request) : undefined
-    if (refusal === undefined) done(null, payload)
-    else done(refusal)
+    const isRead = request.method !== 'GET' && request.method !== 'HEAD'
+    done(isRead ? refusalBefore(request) : null, payload)
   })
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (request, bytes: Buffer, done) => {
     const { takesDefinition = false } = request.policy ?? {}
-    const parsed =
-      takesDefinition && bytes.length > INLINE_BYTES_MAX
-        ? new UnparsedBody(bytes)
-        : parseJsonBody(bytes, takesDefinition ? JSON_BOUNDS.tool : JSON_BOUNDS.persona)
-    const query = request.query as ParameterTexts // the query parser returns texts, or lists for repeated parameters
-    done(null, { parsed, query, headers: request.headers } satisfies ReceivedBody)
+    const bounds = takesDefinition ? JSON_BOUNDS.tool : JSON_BOUNDS.persona
+    const isLarge = takesDefinition && bytes.length > INLINE_BYTES_MAX
+    done(null, isLarge ? new UnparsedBody(bytes) : parseJsonBody(bytes, bounds))
   })
 }
 
-function refusalBefore(request: FastifyRequest): Error | undefined {
+function refusalBefore(request: FastifyRequest): Refused | null {
   const { headers, routeOptions } = request
   const { 'content-type': type, 'content-encoding': coding, 'content-length': length } = headers
-  if (length === undefined && headers['transfer-encoding'] === undefined) return undefined
+  if (length === undefined && headers['transfer-encoding'] === undefined) return null
   if (type !== undefined && !JSON_TYPE.test(type)) return notJson()
   if (coding !== undefined && !/^\s*(identity\s*)?$/i.test(coding))
     return new Refused('UNSUPPORTED_MEDIA_TYPE', 'Send the body without a Content-Encoding.', {
       headers: { 'accept-encoding': 'identity' },
     })
   const { bodyLimit = Number.POSITIVE_INFINITY } = routeOptions
-  return Number(length) > bodyLimit ? bodyTooLarge(request, Number(length)) : undefined
+  return Number(length) > bodyLimit ? bodyTooLarge(request) : null // Fastify would close the connection before the client reads the answer
 }
 
-/** The error for a body that exceeds the operation's limit. `bytes` is the Content-Length if known. */
-export function bodyTooLarge({ routeOptions }: FastifyRequest, bytes?: number): Refused {
-  const message = `The body has ${bytes ?? 'too many'} bytes. This operation takes at most ${routeOptions.bodyLimit ?? 0}.`
+/** The error for a body that exceeds the operation's limit. */
+export function bodyTooLarge({ headers, routeOptions }: FastifyRequest): Refused {
+  const bytes = headers['content-length'] ?? 'too many'
+  const message = `The body has ${bytes} bytes. This operation takes at most ${routeOptions.bodyLimit}.`
   return new Refused('PAYLOAD_TOO_LARGE', message)
 }
 

@@ -60,7 +60,6 @@ export const RestoreRequest = Type.Object(
   { version: identifier({ description: 'A version of the history.' }) },
   { $id: 'RestoreRequest' },
 )
-
 export const RESTORES = { body: RestoreRequest, bodyLimit: 4 * 1024 }
 
 type Unparsed = Omit<FastifyRequest, 'params' | 'query' | 'headers' | 'body'>
@@ -75,7 +74,7 @@ export interface WriteRequest<Body extends TObject = TObject> extends Unparsed {
 
 type Common = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'>
 
-type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Common | 'kind' | 'id' | 'fields' | 'key'> & {
+type Own<T extends ResourceTypes> = Omit<T['Request'], keyof UpdateRequest> & {
   fields?: object
   /** Returns the values that a repeated request must have in common with the first one. Header values are hashed with the ring's key `secretKeyId`. */
   about?: (secretKeyId: string | null) => readonly unknown[]

@@ -18,7 +18,7 @@ export function registerReadPersona(app: FastifyInstance, options: OperationOpti
 
 /** The list of agents, one agent, and its history. */
 export function registerReadPersonas(app: FastifyInstance, options: OperationOptions): void {
-  registerList(app, options, { resource: 'persona', title: 'agents', record: PersonaSummary, read: readPersonaPage })
+  registerList(app, options, { resource: 'persona', record: PersonaSummary, read: readPersonaPage })
   registerReadPersona(app, options)
   registerHistory(app, options, personaResource)
 }

@@ -5,7 +5,7 @@ import type { Database } from '../db/database.js'
 import { INT4_MAX } from '../db/tables.js'
 import { Forbidden, InvalidRequest } from '../errors.js'
 import { addWarnings, answerTagged } from '../http/answer.js'
-import { answerPage, PAGE_RECORDS, PAGE_RECORDS_MAX, pageOf } from '../http/lists.js'
+import { answerPage, PAGE_RECORDS, PAGE_RECORDS_MAX } from '../http/lists.js'
 import { readResponses } from '../http/openapi.js'
 import { IfNoneMatch } from '../http/parameters.js'
 import { INLINE_BYTES_MAX, type SchemaTypes } from '../http/validation.js'
@@ -19,7 +19,7 @@ import { inOneSnapshot, readState } from '../updates/read.js'
 import type { VersionedState } from '../updates/resource.js'
 import { representationTag } from '../updates/tag.js'
 import { pathId, queryChoice, queryId, queryInteger } from '../validation/parameters.js'
-import { reference } from '../validation/vocabulary.js'
+import { list, reference } from '../validation/vocabulary.js'
 import { endedChanges, PROPOSAL_KINDS, type ProposedFields } from './kinds.js'
 import { KINDS, ProposalRecord, ProposalSummary, STATES } from './schema.js'
 import { type ProposalRow, readFields, readProposal, readProposals } from './statements.js'
@@ -29,7 +29,7 @@ const READ = { exposeHeadRoute: true, config: { policy: { permission: 'basic' } 
 /** `GET /proposals` and `GET /proposals/{proposal_id}`. */
 export function registerReadProposals(app: FastifyInstance, options: ToolOptions, allowsOwn: boolean): void {
   const typed = app.withTypeProvider<SchemaTypes>()
-  const list = {
+  const listing = {
     operationId: 'list_proposals',
     summary: 'List Proposals',
     description:
@@ -43,9 +43,9 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
       after: queryInteger(0, INT4_MAX, 'Starts after this id: the last id of the previous page.'),
     }),
     headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-    response: readResponses(pageOf(ProposalSummary), 'The proposals of this page.', ['link', 'warning']),
+    response: readResponses(list(reference(ProposalSummary)), 'The proposals of this page.', ['link', 'warning']),
   }
-  typed.get('/proposals', { ...READ, schema: list }, async (request, reply) => {
+  typed.get('/proposals', { ...READ, schema: listing }, async (request, reply) => {
     const { limit = PAGE_RECORDS, ...query } = request.query
     const id = 'id' in query ? (query.id ?? 0) : undefined // 0 matches no record
     const rows = await readProposals(options.database.db, request.caller, { ...query, id, rows: limit + 1 })

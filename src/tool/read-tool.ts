@@ -47,7 +47,7 @@ const PRESENT_ONLY = {
 
 /** Registers the list of tools, the read of one tool, and its history. */
 export function registerReadTools(app: FastifyInstance, options: ReadToolOptions): void {
-  registerList(app, options, { resource: 'tool', title: 'tools', record: ToolSummary, read: readToolPage })
+  registerList(app, options, { resource: 'tool', record: ToolSummary, read: readToolPage })
   registerReadTool(app, options)
   registerHistory(app, options, toolResource)
 }

@@ -20,6 +20,8 @@ interface TParameter<Value> extends TSchema {
 /** The maximum length of a mask. All field names of an agent together are less than half as long. */
 const MASK_LENGTH_MAX = 1_000
 
+const NAME_LENGTH_MAX = 64
+
 /** Makes a parameter from its schema and its parser. The parser gets the parameter's path as `loc`. */
 export function parameter<Value>(document: SchemaOptions, read: TParameter<Value>[typeof Read]): TParameter<Value> {
   return { ...document, [Kind]: 'Parameter', [Read]: read } as TParameter<Value> // `static` exists only in the type
@@ -58,6 +60,16 @@ export function queryText(maxLength: number, description: string) {
   return Type.Optional(parameter({ ...schema, description }, (text, loc) => checked(schema, text, loc)))
 }
 
+/** A text that must match a pattern. `msg` is the message of the fault. */
+export function patterned<Value>(pattern: RegExp, description: string, msg: string, read: (text: string) => Value) {
+  return Type.Optional(
+    parameter({ type: 'string', pattern: pattern.source, description }, (text, loc): Parsed<Value> => {
+      const faults = [{ loc, msg, type: 'string_pattern_mismatch' }]
+      return pattern.test(text) ? { value: read(text) } : { faults }
+    }),
+  )
+}
+
 export function queryChoice<const Word extends string>(words: readonly Word[], description: string) {
   return Type.Optional(
     parameter({ enum: words, type: 'string', description }, (text, loc): Parsed<Word> => {
@@ -75,13 +87,17 @@ export function queryMask(body: TObject, description: string) {
     if ('faults' in read) return read
     const unknown = text.trim() === '' ? [] : namesIn(text).filter(name => !Object.hasOwn(body.properties, name))
     const faults = unknown.map(name => {
-      const shown = name.length > 64 ? `${name.slice(0, 64)}...` : name
-      const msg = `Input should be names of fields, separated by commas; '${shown}' is not a field`
+      const msg = `Input should be names of fields, separated by commas; '${shortened(name)}' is not a field`
       return { loc, msg, type: 'enum' }
     })
     return faults.length > 0 ? { faults } : { value: fieldsNamedIn(text, body) }
   })
   return Type.Optional({ ...mask, [Masked]: body })
+}
+
+/** Returns the first characters of a name that a caller made up. */
+export function shortened(name: string): string {
+  return name.length > NAME_LENGTH_MAX ? `${name.slice(0, NAME_LENGTH_MAX)}...` : name
 }
 
 function checked<Value>(schema: TSchema, value: Value, loc: Loc): Parsed<Value> {
