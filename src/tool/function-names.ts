@@ -27,7 +27,7 @@ const toolsOf = statement<{ ids: number[] }, NamedTool>('tools_named', { ids: 'i
   tools.where('t.id', '=', anyOf(param('ids'))),
 )
 
-/** SQL: true if a tool of an agent that has the tool `id` has a function with one of these names. */
+/** SQL: true if an agent with the tool `id` has another tool with a function of one of these names. */
 export function hasNamesBeside(param: Param<{ id: number; names: readonly string[] }>) {
   const { exists, selectFrom } = on()
   const beside = selectFrom('persona_tool as l')

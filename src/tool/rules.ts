@@ -63,7 +63,7 @@ export interface ToolDecision extends Decision {
   headers: PlannedHeader[] | null
   /** Warnings for the caller about new destinations of secrets. */
   notes: string[]
-  /** True if another tool of an agent that has this tool has a function of the same name. Set after a new definition was stored. */
+  /** True if an agent with this tool has another tool with a function of the same name. Set after a new definition was stored. */
   hasNamesBeside?: boolean | undefined
 }
 

@@ -105,9 +105,9 @@ function lockedTool(param: Param<ToolParameters>) {
 }
 
 /**
- * Stores a definition if it is not stored yet. This is a separate statement, because it can wait for a concurrent request, and a statement that has
- * waited would check outdated rights. `alone`: not in a transaction. The commit then need not wait for the disk, because the following write of the
- * tool does. A definition without references is pruned later.
+ * Stores a definition if it is not stored yet. It is a separate statement, because it can wait for a concurrent request, and a statement that has
+ * waited would check outdated rights. Without a transaction (`alone`), its commit need not wait for the disk, because the later write of the tool
+ * waits. Unreferenced definitions are pruned later.
  */
 export const storeDefinition = statement<CheckedDefinition & { bytes: number; alone: boolean }, never>(
   'tool_definition_store',

@@ -35,7 +35,7 @@ const IF_MATCH_REQUIRED = 'This update must have If-Match. A GET of the agent or
 
 /**
  * Returns the decision if the request's preconditions hold. `decision` is undefined if the request contains an unknown mask and `If-Match` names an
- * older state; then it always throws. Throws `Refused`, or `PreconditionFailed` with the changes since the state in `If-Match`.
+ * older state. In this case, always throws. Throws `Refused`, or `PreconditionFailed` with the changes since the state in `If-Match`.
  */
 export async function requirePrecondition<D extends Decision>(
   db: Kysely<Tables>,

@@ -113,7 +113,7 @@ async function steps(db: Kysely<Tables>, query: RawBuilder<unknown>): Promise<nu
 async function step<Row>(db: Kysely<Tables>, query: RawBuilder<Row>): Promise<Row[]> {
   return await db.transaction().execute(async trx => {
     await limitStatements(trx, STATEMENT_TIMEOUT_MS)
-    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // an index by time (BRIN) needs a bitmap scan, which connections turn off
+    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // a BRIN index needs a bitmap scan, which sessions turn off
     return (await query.execute(trx)).rows
   })
 }

@@ -144,7 +144,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     rows: readonly ChangedRow[],
     viewer: ViewerParameters,
   ): Promise<Change[][]>
-  /** Returns the users and groups that can no longer see the resource after a change; null if there are none. */
+  /** Returns who can no longer see the resource after a change: users, groups, or everyone. Returns null if nobody lost access. */
   takenFrom?(state: T['State'], after: T['Decision']['after']): object | null
 }
 

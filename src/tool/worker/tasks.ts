@@ -147,7 +147,7 @@ function validationOf(
     ...(use && { impact: impactOf(use, stored, definition as object, headerNames) }),
   })
   return {
-    answer: Buffer.from(answer), // Node writes a long text more slowly
+    answer: Buffer.from(answer), // as bytes, because Node writes long texts more slowly
     names: use ? functionNames(methods) : [],
     warnings: [...unknownFieldWarnings(unknown), ...(full ? [] : definitionNotes(checked))],
   }
