@@ -45,7 +45,7 @@ export const ChangePage = Type.Object(
 )
 
 const CURSOR = /^(first|-\d{1,6}|[\da-f-]{36}(\.\d{1,18}){2})$/
-const NO_CURSOR = { msg: 'Input should be the `next` of a page, first or -500', type: 'string_pattern_mismatch' }
+const NO_CURSOR = { msg: 'Input should be `first`, `-500` or the `next` of a page', type: 'string_pattern_mismatch' }
 const cursor = parameter(
   {
     type: 'string',

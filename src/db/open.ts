@@ -66,7 +66,7 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
   if (message.includes('unsupported startup parameter'))
     return 'a pooler in front of it refuses session settings: set PREPARED_STATEMENTS=off'
   if (code === '53300')
-    return 'all its connections are in use: each process uses DATABASE_POOL_SIZE + 1, so lower it, or raise max_connections of PostgreSQL'
+    return 'all its connections are in use: lower DATABASE_POOL_SIZE (each process uses one more), or raise max_connections of PostgreSQL'
   if (message.includes(LACKS_PASSWORD)) return 'check DATABASE_URL: it has no password, and the server asks for one'
   if (code === '42501') return 'the role of DATABASE_URL lacks a right: it must own the schema and its tables'
   return url

@@ -65,14 +65,10 @@ export class Metrics {
     this.#gauge('agents_ready', '1 when requests can be served.', isReady)
     const unknown = { lag_s: Number.NaN, open: Number.NaN, oldest_s: Number.NaN }
     let found: ReturnType<typeof backlog>
-    this.#gauge(
-      'agents_changes_lag_seconds',
-      'How long the oldest stored change has waited for the feed.',
-      async () => {
-        found = backlog().catch(() => unknown) // the next two gauges use the same result
-        return (await found).lag_s
-      },
-    )
+    this.#gauge('agents_changes_lag_seconds', 'Age of the oldest change that is not in the feed yet.', async () => {
+      found = backlog().catch(() => unknown) // the next two gauges use the same result
+      return (await found).lag_s
+    })
     this.#gauge('agents_proposals_open', 'Proposals that nobody has decided.', async () => (await found).open)
     const oldest = async () => (await found).oldest_s
     this.#gauge('agents_proposals_oldest_seconds', 'How long the oldest open proposal has waited.', oldest)

@@ -227,7 +227,7 @@ export const OPERATIONS = [
   operation(
     'validate_definition',
     { permission: 'manage:actions', resource: 'tool' },
-    'Checks a definition. Returns every fault with its place, or its operations. tool_id: also returns the effect of storing it there.',
+    'Checks a definition. Returns every fault with its place or, without faults, the operations. tool_id: also returns the effect of storing it there.',
     Type.Object({ definition: DEFINITION, tool_id: Type.Optional(ID) }),
     async (ask, { definition, tool_id }) => {
       const url = `/admin/tool/custom/validate${queryOf({ report: 'full', tool_id })}`

@@ -12,7 +12,7 @@ import { type Ask, CallRefused, OPERATIONS, refusalOf } from './operations.js'
 /** The limits of messages. Parsing larger messages would delay other requests. Clients can send larger bodies over HTTP. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
-const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store or propose if you can.' }
+const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store or propose the update.' }
 
 /** Imported at the first call, because most processes never need the package. Importing it takes a quarter of a second and 24 MB. */
 let sdk: Promise<typeof import('@modelcontextprotocol/server')> | undefined

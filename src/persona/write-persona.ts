@@ -161,5 +161,5 @@ const FIELD_NAMES: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => 
 /** Warns if `users` contains the owner, who needs no share. */
 function ownerShareWarnings(decision: PersonaDecision | null, { users }: PersonaUpdateFields): string[] {
   const owner = decision?.after.owner_id
-  return owner && users?.includes(owner) ? [`users: ${owner} owns the agent, and was left out`] : []
+  return owner && users?.includes(owner) ? [`users: ${owner} was left out, because this user owns the agent`] : []
 }

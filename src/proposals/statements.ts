@@ -145,7 +145,7 @@ export async function requireRoom(trx: Transaction<Tables>, { kind, record, auth
       count(*) filter (where ${ofRecord}) as others, coalesce(sum(size_bytes) filter (where ${ofRecord}), 0) / ${2 ** 20}::float8 as mib
     from proposal where state = 'open' and (${ofAuthor} or ${ofRecord})`.execute(trx)
   const { all, own, others, mib } = rows[0] ?? { all: 0, own: 0, others: 0, mib: 0 }
-  const ask = may_decide ? 'decide on some' : 'wait for the decisions'
+  const ask = may_decide ? 'approve or reject some' : 'wait until some are decided'
   const full =
     Number(all) > OF_AUTHOR_MAX
       ? `You have ${OF_AUTHOR_MAX} open proposals, which is the maximum of one author: withdraw one.`

@@ -231,5 +231,5 @@ const FAULTS_NAMED_MAX = 5
 /** The error for a proposal that was valid when it was stored but is not valid now. */
 function unusable({ faults }: InvalidRequest): Refused {
   const named = faults.slice(0, FAULTS_NAMED_MAX).map(({ loc: [, ...place], msg }) => `${place.join('.')}: ${msg}`)
-  return new Refused('PROPOSAL_UNUSABLE', `You cannot store this now. ${named.join('; ')}`)
+  return new Refused('PROPOSAL_UNUSABLE', `This proposal cannot be stored now. ${named.join('; ')}`)
 }

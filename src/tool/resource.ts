@@ -90,7 +90,7 @@ export async function toolThen(db: Executor, state: ToolState, values: PastValue
   const hash = definition as string | null // audit rows contain the hash
   const definition_text = hash === null ? 'null' : await definitionText(db, hash)
   if (definition_text === undefined)
-    throw new VersionGone('pruned', `The definition that tool ${state.id} had then is no longer kept.`)
+    throw new VersionGone('pruned', `The definition of tool ${state.id} at that version is no longer kept.`)
   const shown = (custom_headers as Header[] | undefined) ?? shownHeaders(state.headers)
   const headers = shown.map(({ key, value }) => ({ name: key, mask: value.replace(/^\*+#/, '') }))
   const definition_bytes = Buffer.byteLength(definition_text)

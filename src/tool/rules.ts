@@ -220,7 +220,7 @@ function secretNotes(
 
 const AUTHENTICATION = "callers' own authentication"
 const BEYOND_GROUPS =
-  'A group manager cannot turn passthrough_auth on, or set a new origin while the tool keeps secrets. Send new header values, or remove ' +
+  'A group manager cannot turn passthrough_auth on, or let a tool send stored secrets to a new server. Send new header values, or remove ' +
   'the headers, in the same update.'
 const ORIGINS_NAMED_MAX = 3
 const ORIGIN_CHARACTERS_MAX = 100

@@ -146,7 +146,7 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
     if (key !== null) await takeKey(trx, key)
     attempt.isKeyTaken = true
     if (creates && !(await insertBlank(trx, resource, id, caller.userId)))
-      throw new Unavailable('overloaded', `The new id is in use. ${TRY_AGAIN}`, 'not_applied')
+      throw new Unavailable('overloaded', `The id of the new record is in use. ${TRY_AGAIN}`, 'not_applied')
     const { answer, entry } = await storeLocked(trx, { resource, request: { ...request, id } })
     if (key !== null) await fillKey(trx, key, answer)
     if (entry !== undefined) attempt.written = { entry, answer }

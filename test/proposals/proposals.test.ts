@@ -308,7 +308,7 @@ t.test('at most 5 open proposals of an author on a record, and 20 of those who c
   await world.query`insert into proposal (resource_kind, resource_id, base_version, author_id, message, fields, size_bytes)
     select 'persona', ${id}::integer, 1, ${ADMIN}::uuid, '', '{"name": "x"}', 9 from generate_series(1, 15)`
   const closed = await proposed('persona', id, { name: 'more' }, { token: carol })
-  t.match(closed.json(), { error_code: 'PROPOSALS_FULL', detail: /^This record has 20 .* wait for the decisions\.$/ })
+  t.match(closed.json(), { error_code: 'PROPOSALS_FULL', detail: /^This record has 20 .* until some are decided\.$/ })
   await propose('persona', id, { name: 'by its owner' }, { token: alice })
 })
 

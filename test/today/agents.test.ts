@@ -160,7 +160,7 @@ t.test('400 for one of two creations of a name at a time', async t => {
 })
 
 t.test('200 and 201 name the owner that users has: the owner needs no share', async t => {
-  const warning = `users: ${ALICE} owns the agent, and was left out`
+  const warning = `users: ${ALICE} was left out, because this user owns the agent`
   const body = { ...SEVEN, name: 'Owned', users: [ALICE.toUpperCase(), BOB] }
   const created = await call('POST', '/api/persona', { token: alice, body })
   t.match(created.json(), { users: [{ id: BOB }] })
