@@ -74,7 +74,7 @@ export const HistoryEntry = Type.Object(
   {
     version: Type.Integer(),
     at: text({ format: 'date-time' }),
-    action: Type.String({ enum: [...ACTIONS], description: '`applied`: by the operator, from a document.' }),
+    action: Type.String({ enum: [...ACTIONS], description: '`applied`: changed by the operator with `agentctl`.' }),
     actor: Author,
     proposal: Type.Optional(
       Type.Object({ id: identifier(), author: Author }, { description: 'The proposal that `actor` approved.' }),

@@ -77,7 +77,7 @@ t.test('an id that somebody else took meanwhile is refused, nothing is stored, a
   const document = { agents: [{ id: 970, name: 'mine' }], labels: [{ name: 'beside another' }] }
   const taking = sql`insert into persona (id, name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
     values (970, 'another', '', 'auto', true, true)`
-  const message = 'agent 970 was changed meanwhile, nothing was stored: run apply again'
+  const message = 'agent 970 was changed meanwhile; nothing was stored: run apply again'
   t.match(await overtaken(document, taking), { message })
   t.same(await query`select from label where name = 'beside another'`, [])
   t.match(await counts(document), { created: 1, changed: 1 })
@@ -90,7 +90,7 @@ t.test('a row that changes while apply waits for it is refused, and nothing is s
   ] as const) {
     const document = { [section]: [{ id, description: 'by apply' }] }
     const change = sql`update ${sql.table(kind)} set name = 'Renamed', version = version + 1 where id = ${id}`
-    const message = /^(agent|tool) \d+ was changed meanwhile, nothing was stored: run apply again$/
+    const message = /^(agent|tool) \d+ was changed meanwhile; nothing was stored: run apply again$/
     t.match(await overtaken(document, change), { message })
     const rows = await query`select name, description from ${sql.table(kind)} where id = ${id}`
     t.match(rows, [{ name: 'Renamed', description: /^(?!by apply)/ }])

@@ -279,7 +279,7 @@ export async function storeInOrder<T extends ResourceTypes>(
   for (const { outcome, version, decide } of changed.sort((a, b) => Number(a.outcome.id) - Number(b.outcome.id))) {
     const id = Number(outcome.id)
     const { noun } = TABLES[outcome.section]
-    const refusal = () => new Refusal(`${noun} ${id} was changed meanwhile, nothing was stored: run apply again`)
+    const refusal = () => new Refusal(`${noun} ${id} was changed meanwhile; nothing was stored: run apply again`)
     if (version === undefined && !(await insertBlank(trx, creation, id, null))) throw refusal()
     const decideNow = (state: T['State']) => {
       if (version !== undefined && state.version !== version) throw refusal()

@@ -44,7 +44,7 @@ async function createCommand(
   const permissions = permission ? [permission] : []
   const user = { email, kind, permissions } as const
   const id = await createUser(await call.db(), user, call.actor)
-  call.answer({ id, email, kind }, `created ${email} (${id}); for a token: agentctl token create --for ${email}`)
+  call.answer({ id, email, kind }, `created ${email} (${id}); next: agentctl token create --for ${email}`)
 }
 
 async function listCommand(call: CommandLine): Promise<undefined> {

@@ -70,7 +70,7 @@ export const FAULTS = {
 export const WARNINGS = {
   'operation_passed_over.body':
     'the operation is left out: its body is neither JSON nor application/x-www-form-urlencoded',
-  'operation_passed_over.form': 'the operation is left out: its form body is not an object with fields',
+  'operation_passed_over.form': 'the operation is left out: its form body is not an object',
   'operation_passed_over.field':
     'the operation is left out: its encoding cannot express the form field {name} (an encoding with "contentType": "application/json" can)',
   'operation_passed_over.style': 'the operation is left out: the parameter {name} cannot be sent in the style {style}',
