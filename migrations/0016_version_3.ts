@@ -11,6 +11,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await addChangeFeed(db)
   await addProposals(db)
   await addAccessRules(db)
+  await addShownRecords(db)
   await addRuntimes(db)
   await addFunctionNames(db)
 }
@@ -65,6 +66,14 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
         add column audit_head bytea not null default decode(repeat('00', 32), 'hex'),
         add column audit_anchor bytea not null default decode(repeat('00', 32), 'hex')`.execute(db)
   }
+  await sql`
+    create function audit_hash(previous bytea, kind text, id integer, version_before integer, version_after integer, at timestamptz,
+      actor uuid, token integer, command text, fields text[], difference_hash bytea) returns bytea
+    language sql stable as $$
+      select sha256(convert_to(json_build_array(encode(previous, 'hex'), kind, id, version_before, version_after,
+        to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), actor, token, command, fields,
+        encode(difference_hash, 'hex'))::text, 'UTF8'))
+    $$`.execute(db)
   await sql`drop table access_chain; drop table audit_upgrade_head`.execute(db)
   await sql`delete from access_event where kind in ('prune', 'erasure')`.execute(db)
   await sql`
@@ -224,19 +233,19 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
   // Returns one row if the viewer may manage the tool. Managers of all tools may. A group manager may manage their own tools, and tools that others
   // attached to agents of their groups if no agent outside these groups has the tool. A restored link with an unknown author gives no right.
   await sql`
-    create function managed_tool(tool tool, viewer uuid, manages_all boolean, groups integer[], seen integer[])
-    returns table (managed_as text)
+    create function managed_tool(tool integer, owner uuid, is_custom boolean, viewer uuid, manages_all boolean,
+      groups integer[], seen integer[]) returns table (managed_as text)
     language sql stable as $$
-      select case when manages_all then 'all' when (tool).user_id = viewer then 'owner' else 'group' end
-      where (tool).in_code_tool_id is null and (tool).mcp_server_id is null and (seen is null or (tool).id = any (seen))
-        and (manages_all or cardinality(groups) > 0 and ((tool).user_id = viewer or exists (
+      select case when manages_all then 'all' when owner = viewer then 'owner' else 'group' end
+      where is_custom and (seen is null or tool = any (seen))
+        and (manages_all or cardinality(groups) > 0 and (owner = viewer or exists (
           select from persona_tool l join persona a on a.id = l.persona_id
-          where l.tool_id = (tool).id and not a.deleted and coalesce(l.attached_by, a.owner_id) is distinct from viewer
+          where l.tool_id = tool and not a.deleted and coalesce(l.attached_by, a.owner_id) is distinct from viewer
             and l.attached_by is distinct from '00000000-0000-0000-0000-000000000000'
             and exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
         ) and not exists (
           select from persona_tool l join persona a on a.id = l.persona_id
-          where l.tool_id = (tool).id and not a.deleted
+          where l.tool_id = tool and not a.deleted
             and not exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
         )))
     $$`.execute(db)
@@ -261,7 +270,8 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
         union all
         select true, managed_as is not null
         from (select) one left join tool t on t.id = record
-        left join managed_tool(t, viewer, manages_all, groups, tools) on true
+        left join managed_tool(t.id, t.user_id, t.in_code_tool_id is null and t.mcp_server_id is null, viewer, manages_all, groups, tools)
+          on true
         where kind = 'tool' and (tools is null or record = any (tools)
           or exists (select from agents_with_tool(record, viewer, sees_all) a where a = any (agents)))
       ) sight
@@ -269,6 +279,65 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
         or sees_all and taken_from is not null and fields @> '{deleted}'
         or exists (select from user_group_member m
           where m.user_id = viewer and taken_from -> 'groups' @> to_jsonb(m.user_group_id))
+    $$`.execute(db)
+}
+
+/**
+ * Adds views of the records that answers show. `shown_persona` and `shown_tool` have a column for each field (src/persona/fields.ts,
+ * src/tool/fields.ts). Timestamps are text, and hashes are hex.
+ */
+async function addShownRecords(db: Kysely<unknown>): Promise<void> {
+  await sql`
+    create view shown_document_set as
+    select s.id, s.name, s.description,
+      (select coalesce(json_agg(c), '[]') from (
+        select c.id, c.name, c.source, c.access_type from document_set_cc_pair l join cc_pair c on c.id = l.cc_pair_id
+        where l.document_set_id = s.id order by c.id) c) as cc_pair_summaries,
+      s.is_up_to_date, s.is_public,
+      array(select user_id from document_set_user l where l.document_set_id = s.id order by user_id) as users,
+      array(select user_group_id from document_set_group l where l.document_set_id = s.id order by user_group_id) as groups,
+      (select coalesce(json_agg(f), '[]') from (
+        select f.id, f.name, f.source, l.entities
+        from document_set_federated_connector l join federated_connector f on f.id = l.federated_connector_id
+        where l.document_set_id = s.id order by f.id) f) as federated_connector_summaries
+    from document_set s`.execute(db)
+  await sql`
+    create view shown_tool as
+    select t.id, t.version, t.recent_changes, t.name, t.display_name, t.description, t.in_code_tool_id, t.passthrough_auth,
+      t.mcp_server_id, t.user_id, t.oauth_config_id, t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled,
+      encode(t.definition_hash, 'hex') as definition_hash,
+      coalesce((select size_bytes from tool_definition where hash = t.definition_hash), 0) as definition_bytes,
+      (select name from oauth_config where id = t.oauth_config_id) as oauth_config_name,
+      (select coalesce(json_agg(h), '[]') from (
+        select name, encode(mask, 'hex') as mask from tool_header where tool_id = t.id order by position) h) as headers
+    from tool t`.execute(db)
+  await sql`
+    create view shown_persona as
+    select p.id, p.version, p.recent_changes, p.name, p.description, p.num_chunks, p.is_public, p.recency_bias, p.llm_filter_extraction,
+      p.llm_relevance_filter, p.system_prompt, p.task_prompt, p.datetime_aware, p.llm_model_provider_override,
+      p.llm_model_version_override, p.starter_messages, p.uploaded_image_id, p.icon_name,
+      to_char(p.search_start_date at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as search_start_date,
+      p.is_default_persona, p.display_priority, p.replace_base_system_prompt, p.is_visible, p.builtin_persona, p.deleted, p.owner_id,
+      (select to_json(u) from (select id, email from user_account where id = p.owner_id) u) as owner,
+      array(select tool_id from persona_tool where persona_id = p.id order by 1) as tool_ids,
+      array(select document_set_id from persona_document_set where persona_id = p.id order by 1) as document_set_ids,
+      array(select label_id from persona_label where persona_id = p.id order by 1) as label_ids,
+      array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C") as user_file_ids,
+      (select coalesce(json_agg(s), '[]') from (
+        select user_id as id, level from persona_user where persona_id = p.id order by 1) s) as users,
+      (select coalesce(json_agg(s), '[]') from (
+        select user_group_id as id, level from persona_group where persona_id = p.id order by 1) s) as groups
+    from persona p`.execute(db)
+  await sql`
+    create function persona_related(agent integer) returns table (document_sets json, labels json, people json)
+    language sql stable as $$
+      select
+        (select coalesce(json_agg(s), '[]') from (select * from shown_document_set
+          where id = any (array(select document_set_id from persona_document_set where persona_id = agent)) order by id) s),
+        (select coalesce(json_agg(l), '[]') from (select id, name from label
+          where id = any (array(select label_id from persona_label where persona_id = agent)) order by id) l),
+        (select coalesce(json_agg(u), '[]') from (select id, email from user_account
+          where id = any (array(select user_id from persona_user where persona_id = agent)) order by id) u)
     $$`.execute(db)
 }
 

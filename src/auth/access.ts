@@ -8,7 +8,7 @@ export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
 
 export type ManagedAs = 'all' | 'owner' | 'group'
 
-/** SQL: the user's access to the agent `p`. */
+/** SQL: the user's access to the agent `p`, a row of `persona` or `shown_persona`. */
 export function personaAccess(user: Expression<string>): Expression<PersonaAccess> {
   return sql`(select access from persona_access(p.id, p.owner_id, p.is_public, ${user}))`
 }
@@ -39,9 +39,10 @@ export function seesTool({ tools }: Viewer): Expression<SqlBool> {
   return or([eb(tools, 'is', null), eb('t.id', '=', anyOf(tools))])
 }
 
-/** SQL: the right by which the viewer manages the tool `t`; null if they do not manage it. */
+/** SQL: the right by which the viewer manages the tool `t`, a row of `tool` or `shown_tool`; null if they do not manage it. */
 export function managedAs({ user, managesAll, managedGroups, tools }: Viewer): Expression<ManagedAs | null> {
-  return sql`(select managed_as from managed_tool(t, ${user}, ${managesAll}, ${managedGroups}, ${tools}))`
+  const isCustom = sql`t.in_code_tool_id is null and t.mcp_server_id is null`
+  return sql`(select managed_as from managed_tool(t.id, t.user_id, ${isCustom}, ${user}, ${managesAll}, ${managedGroups}, ${tools}))`
 }
 
 /** The value of `attached_by` for a restored link with an unknown author. Such a link gives group managers no rights on its tool. */

@@ -1,4 +1,4 @@
-import type { ColumnType, Generated } from 'kysely'
+import type { ColumnType, Generated, Selectable } from 'kysely'
 
 /** The largest value of an `integer` column, such as an id. */
 export const INT4_MAX = 2_147_483_647
@@ -167,6 +167,8 @@ export interface Tables {
   document_set_federated_connector: DocumentSetLink<{ federated_connector_id: number; entities: JsonText<unknown> }>
   user_file: { id: string; name: string; owner_id: string }
   tool: ToolTable
+  shown_tool: Selectable<ToolTable>
+  shown_document_set: { id: number }
   tool_header: {
     tool_id: number
     position: number
@@ -184,6 +186,8 @@ export interface Tables {
     function_names: Generated<readonly string[]>
   }
   persona: PersonaTable
+  /** The view has more columns than are named here, as `shown_tool` and `shown_document_set` have. */
+  shown_persona: Selectable<PersonaTable> & Record<'tool_ids' | 'document_set_ids' | 'label_ids', number[]>
   persona_tool: PersonaLink<{ tool_id: number; attached_by: string | null }>
   persona_document_set: PersonaLink<{ document_set_id: number }>
   persona_label: PersonaLink<{ label_id: number }>

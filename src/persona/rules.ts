@@ -1,6 +1,6 @@
 import { type Caller, isAdmin } from '../auth/caller.js'
 import { type Fault, Forbidden, InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
-import { bytesShown, type ShownTool } from '../tool/snapshot.js'
+import { bytesShown, type ToolState } from '../tool/snapshot.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
@@ -40,7 +40,7 @@ export type Attached = Partial<Record<Relation, Id[]>>
 
 /** The records for newly attached ids. An id without a record does not exist or is hidden from the caller. */
 export type References = Omit<Related, 'tool_ids'> & {
-  tool_ids: (ShownTool & { attachable: boolean })[]
+  tool_ids: (ToolState & { attachable: boolean })[]
   groups: number[]
   user_file_ids: string[]
 }
@@ -289,7 +289,7 @@ function referenceFault(relation: Relation, record: unknown): Omit<Fault, 'loc'>
 }
 
 /** Returns the tools of an agent from its related records. */
-export function shownToolsOf({ tool_ids, related }: Pick<PersonaState, 'tool_ids' | 'related'>): ShownTool[] {
+export function shownToolsOf({ tool_ids, related }: Pick<PersonaState, 'tool_ids' | 'related'>): ToolState[] {
   const ids = new Set(tool_ids)
   return related.tool_ids.filter(({ id }) => ids.has(id))
 }

@@ -6,7 +6,7 @@ import { isAdmin } from '../auth/caller.js'
 import { grantsStand, type ViewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { anyOf, arrayOf, named, on, queries, val } from '../db/statements/queries.js'
 import type { ShareLevel, Tables } from '../db/tables.js'
-import { shownTools } from '../tool/snapshot.js'
+import { toolStates } from '../tool/snapshot.js'
 import { insertAudit } from '../updates/audit.js'
 import { pagesOf, type ReadPage } from '../updates/list.js'
 import { forColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
@@ -14,7 +14,6 @@ import { isInt4 } from '../validation/vocabulary.js'
 import { type Id, linkOf, type PersonaColumn, RELATIONS, type Relation, type StoredLink } from './fields.js'
 import { type Attached, NO_REFERENCES, type References } from './rules.js'
 import { PersonaSummary } from './schema.js'
-import { RECORDS } from './state.js'
 
 type PersonaParameters = WriteParameters & { access: PersonaAccess }
 
@@ -120,8 +119,8 @@ async function lockRecords(trx: Kysely<Tables>, relation: Relation, ids: readonl
 const ATTACHABLE: Record<Relation, (ids: Expression<never[]>, viewer: ViewerParameters) => Expression<unknown>> = {
   tool_ids: (ids, parameters) => {
     const viewer = viewerWithValues(parameters)
-    const seen = queries().selectFrom('tool as t').select('t.id').where('t.id', '=', anyOf(ids)).where(seesTool(viewer))
-    return jsonArrayFrom(shownTools(arrayOf(seen), viewer).select(named(isAttachable(viewer), 'attachable')))
+    const seen = toolStates(viewer).where('t.id', '=', anyOf(ids)).where(seesTool(viewer)).orderBy('t.id')
+    return jsonArrayFrom(seen.select(named(isAttachable(viewer), 'attachable')))
   },
   document_set_ids: (ids, { user, is_admin }) => {
     const sets = queries().selectFrom('document_set as s').select('s.id').where('s.id', '=', anyOf(ids))
@@ -136,14 +135,19 @@ const ATTACHABLE: Record<Relation, (ids: Expression<never[]>, viewer: ViewerPara
         exists(ofGroups.whereRef('m.document_set_id', '=', 's.id')),
       ])
     })
-    return RECORDS.document_set_ids(arrayOf(is_admin ? sets : readable))
+    const shown = queries().selectFrom('shown_document_set').selectAll().orderBy('id')
+    return jsonArrayFrom(shown.where('id', 'in', is_admin ? sets : readable))
   },
-  label_ids: RECORDS.label_ids,
+  label_ids: ids =>
+    jsonArrayFrom(queries().selectFrom('label').select(['id', 'name']).where('id', '=', anyOf(ids)).orderBy('id')),
   user_file_ids: (ids, { user, is_admin }) => {
     const files = queries().selectFrom('user_file as f').select('f.id').where('f.id', '=', anyOf(ids))
     return arrayOf(is_admin ? files : files.where('f.owner_id', '=', user))
   },
-  users: RECORDS.users,
+  users: ids =>
+    jsonArrayFrom(
+      queries().selectFrom('user_account').select(['id', 'email']).where('id', '=', anyOf(ids)).orderBy('id'),
+    ),
   groups: ids => arrayOf(queries().selectFrom('user_group as g').select('g.id').where('g.id', '=', anyOf(ids))),
 }
 

@@ -86,8 +86,8 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
     },
     async (request, reply) => {
       const state = request.prefetched as RuntimeState | null // set by the route's `lookup`
-      if (state === null || !isVisible(state.agent, request.caller)) throw new ResourceNotFound('persona')
-      const { agent, secret_bytes, tools } = state
+      if (state === null || !isVisible(state, request.caller)) throw new ResourceNotFound('persona')
+      const { secret_bytes, tools, ...agent } = state
       if (tools === null) throw new SnapshotTooLarge(secret_bytes, SECRET_BYTES_MAX)
       const { llm_model_provider_override: provider, llm_model_version_override: version } = agent
       const shown = members({ ...agent, model: { provider, version } }, AGENT_MEMBERS)

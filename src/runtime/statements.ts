@@ -1,27 +1,26 @@
 import { type Expression, type SqlBool, sql } from 'kysely'
-import { jsonArrayFrom, jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
-import { seesTool } from '../auth/access.js'
+import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
+import { personaAccess, seesTool } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import type { Database } from '../db/database.js'
-import { anyOf, hexOf, lit, on, queries } from '../db/statements/queries.js'
+import { anyOf, hexOf, lit, named, on, queries } from '../db/statements/queries.js'
 import type { CallerView } from '../db/tables.js'
 import { TRY_AGAIN, Unavailable } from '../errors.js'
-import { type PersonaState, personaFields, storedIds } from '../persona/state.js'
-import { type ShownTool, shownTools } from '../tool/snapshot.js'
+import type { PersonaState } from '../persona/state.js'
+import { type ToolState, toolStates } from '../tool/snapshot.js'
 import type { Actor } from '../updates/audit.js'
 
 /* The data for a runtime. One statement reads it together with the caller, so rights, content and encrypted values are consistent. */
 
 /** An enabled tool with its encrypted headers. `sealed` is in hex. Entity tags contain each header's mask in place of its value. */
-export interface RuntimeTool extends ShownTool {
-  version: number
+export interface RuntimeTool extends ToolState {
   sealed: Record<'name' | 'mask' | 'key_id' | 'nonce' | 'ciphertext', string>[]
   /** True if a read of the tool's headers by this token was already recorded in the current hour. */
   is_recorded: boolean
 }
 
-export interface RuntimeState {
-  agent: Omit<PersonaState, 'related' | 'recent_changes' | 'owner'>
+/** The state of an agent without its related records. */
+export interface RuntimeState extends Omit<PersonaState, 'related'> {
   secret_bytes: number
   /** Null if `secret_bytes` exceeds `SECRET_BYTES_MAX`. */
   tools: RuntimeTool[] | null
@@ -30,7 +29,7 @@ export interface RuntimeState {
 /** The maximum size of all header values in one answer. */
 export const SECRET_BYTES_MAX = 8 * 2 ** 20
 
-const { exists, or, ref, selectFrom } = on<{ t: 'tool'; p: 'persona'; caller: CallerView }>()
+const { exists, or, ref, selectFrom } = on<{ t: 'tool'; p: 'shown_persona'; caller: CallerView }>()
 
 const SEALED = jsonArrayFrom(
   selectFrom('tool_header as h')
@@ -51,26 +50,21 @@ const IS_RECORDED = exists(
 )
 
 function runtimeTools(ids: Expression<number[]>) {
-  return shownTools(ids, viewerOfCaller)
-    .select([ref('t.version').as('version'), SEALED.as('sealed'), IS_RECORDED.as('is_recorded')])
-    .where('t.enabled', '=', lit(true))
-}
-
-function secretBytes(ids: Expression<number[]>) {
-  const headers = selectFrom('tool_header as h').where('h.tool_id', '=', anyOf(ids))
-  return headers.select(sql<number>`coalesce(sum(octet_length(h.ciphertext)), 0)`.as('bytes'))
+  const enabled = toolStates(viewerOfCaller).where('t.id', '=', anyOf(ids)).where('t.enabled', '=', lit(true))
+  return enabled.select([SEALED.as('sealed'), named(IS_RECORDED, 'is_recorded')]).orderBy('t.id')
 }
 
 /** Reads an agent as a `RuntimeState`. */
 export const AGENT_LOOKUP = {
   parameter: 'persona_id',
   statement: callerStatement('caller_and_runtime_agent', id => {
-    const ids = storedIds('tool_ids')
-    const bytes = secretBytes(ids)
+    const ids = ref('p.tool_ids')
+    const headers = selectFrom('tool_header as h').where('h.tool_id', '=', anyOf(ids))
+    const bytes = headers.select(sql<number>`coalesce(sum(octet_length(h.ciphertext)), 0)`.as('bytes'))
     const tools = sql`case when ${bytes} <= ${lit(SECRET_BYTES_MAX)} then ${jsonArrayFrom(runtimeTools(ids))} end`
-    const agent = jsonBuildObject({ id: ref('p.id'), version: ref('p.version'), ...personaFields(viewerOfCaller) })
-    const state = jsonBuildObject({ agent, secret_bytes: bytes, tools })
-    return queries().selectFrom('persona as p').select(state.as('state')).where('p.id', '=', id)
+    const agents = queries().selectFrom('shown_persona as p').selectAll('p').where('p.id', '=', id)
+    const access = named(personaAccess(viewerOfCaller.user), 'access')
+    return jsonObjectFrom(agents.select([access, bytes.as('secret_bytes'), tools.as('tools')]))
   }),
 }
 

@@ -9,11 +9,12 @@ import type { Tables } from '../db/tables.js'
 import { InvalidRequest } from '../errors.js'
 import { addWarnings, JSON_TYPE } from '../http/answer.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { personaState, renderPersona } from '../persona/state.js'
+import { personaStates, renderPersona } from '../persona/state.js'
 import { definitionsOf } from '../tool/definition-cache.js'
-import { renderTool, shownTools } from '../tool/snapshot.js'
+import { renderTool, toolStates } from '../tool/snapshot.js'
 import { inOneSnapshot } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
+import { readStates } from '../updates/statements.js'
 import { queryFlag } from '../validation/parameters.js'
 import { newerMembers, withMembers } from './forms.js'
 
@@ -72,7 +73,10 @@ async function wholeTools(trx: Transaction<Tables>, caller: Caller, { custom }: 
     .$if(bound !== undefined, query => query.where('t.id', 'in', [0, ...(bound ?? [])]))
     .$if(custom === true, query => query.where('t.in_code_tool_id', 'is', null).where('t.mcp_server_id', 'is', null))
   const ids = idsOf('tool', await found.limit(RECORDS_MAX + 1).execute(), bytesMax)
-  const { rows: tools } = await trx.executeQuery(shownTools(ids, viewerWithValues(viewerParameters(caller))).compile())
+  const states = toolStates(viewerWithValues(viewerParameters(caller)))
+    .where('t.id', '=', anyOf(ids))
+    .orderBy('t.id')
+  const tools = await readStates(trx, states)
   const definitions = await definitionsOf(
     trx,
     tools.map(tool => tool.definition_hash),
@@ -91,14 +95,10 @@ async function wholeAgents(trx: Transaction<Tables>, caller: Caller, { editable 
     .where('p.deleted', '=', false)
     .$if(!isAdmin(caller), query => query.where(access, 'in', levels))
   const ids = idsOf('persona', await found.limit(RECORDS_MAX + 1).execute(), bytesMax)
-  const state = personaState(viewerWithValues(viewerParameters(caller))).as('state')
-  const rows = await trx
-    .selectFrom('persona as p')
-    .select(state)
+  const states = personaStates(viewerWithValues(viewerParameters(caller)))
     .where('p.id', '=', anyOf(ids))
     .orderBy('p.id')
-    .execute()
-  const agents = rows.map(({ state }) => state)
+  const agents = await readStates(trx, states)
   const definitions = await definitionsOf(
     trx,
     agents.flatMap(({ related }) => related.tool_ids.map(tool => tool.definition_hash)),

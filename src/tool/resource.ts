@@ -64,12 +64,11 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return row?.version
   },
   render: async (db, state, bytesMax) => {
-    const { definition_text, definition_hash: hash, managed_as, headers } = state
-    const shown = { ...state, headers: managed_as === null ? null : headers }
-    const bytes = bytesShown(shown)
+    const { definition_text, definition_hash: hash } = state
+    const bytes = bytesShown(state)
     if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax)
     const text = definition_text ?? (await definitionsOf(db, [hash])).of(state)
-    return renderTool(shown, text)
+    return renderTool(state, text)
   },
   /** Omits an OAuth configuration that the viewer may not link, unless the tool has it now. */
   past: async (db, state, values, viewer) => {

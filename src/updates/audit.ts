@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { type Expression, type QueryCreator, sql } from 'kysely'
-import { bytesOf, hexOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
+import { bytesOf, lit, named, on, queries } from '../db/statements/queries.js'
 import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { AuditTable, Tables } from '../db/tables.js'
 
@@ -47,19 +47,15 @@ export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
 export const AUTHOR = sql<string>`coalesce(
   (select u.email from user_account u where u.id = actor_id), actor_id::text, 'agentctl')`
 
-/** The columns that the hash of an audit row covers. Neither pruning nor erasure changes them. */
-type Hashed =
-  | ('previous_hash' | 'resource_kind' | 'resource_id' | 'version_before' | 'version_after' | 'at')
-  | ('actor_id' | 'token_id' | 'command' | 'fields' | 'difference_hash')
+/** The columns that the hash of an audit row covers, in the order of `audit_hash`. Neither pruning nor erasure changes them. */
+const HASHED = [
+  ...(['previous_hash', 'resource_kind', 'resource_id', 'version_before', 'version_after', 'at'] as const),
+  ...(['actor_id', 'token_id', 'command', 'fields', 'difference_hash'] as const),
+]
 
 /** SQL: the hash of an audit row with these columns. */
-export function auditHash(of: (column: Hashed) => Expression<unknown>) {
-  const hex = (column: Hashed) => hexOf(of(column) as Expression<Buffer>)
-  const time = instant(of('at') as Expression<string>)
-  const place = [of('resource_kind'), of('resource_id'), of('version_before'), of('version_after')]
-  const author = [of('actor_id'), of('token_id'), of('command')]
-  const parts = [hex('previous_hash'), ...place, time, ...author, of('fields'), hex('difference_hash')]
-  return sql<Buffer>`sha256(convert_to(json_build_array(${sql.join(parts)})::text, 'UTF8'))`
+export function auditHash(of: (column: (typeof HASHED)[number]) => Expression<unknown>) {
+  return sql<Buffer>`audit_hash(${sql.join(HASHED.map(of))})`
 }
 
 /** SQL: the columns of a new audit row except `previous_hash` and `hash`. The time is the same in all parts of a statement. */

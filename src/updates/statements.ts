@@ -1,12 +1,12 @@
 import { hash } from 'node:crypto'
 import {
-  type AliasableExpression,
   type Compilable,
   type Expression,
   type Generated,
   type Insertable,
   type Kysely,
   type OperationNodeSource,
+  type SelectQueryBuilder,
   type SqlBool,
   sql,
   type Transaction,
@@ -15,11 +15,11 @@ import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { Viewer } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
-import { columnsOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
+import { columnsOf, lit, on, queries } from '../db/statements/queries.js'
 import { type Param, type SqlTypes, type Statement, statement } from '../db/statements/statement.js'
 import type { PersonaTable, ProposalState, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
 import { type Actor, AUDIT_TYPES, type AuditEntry, type Change, nextHash } from './audit.js'
-import type { AnyColumnField, SqlType } from './field-table.js'
+import type { AnyColumnField } from './field-table.js'
 import { recentChanges } from './precondition.js'
 import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
@@ -29,33 +29,30 @@ interface Versioned extends VersionedTable {
   id: Generated<number>
 }
 
-/** SQL: the row `alias` as JSON, with the members of `VersionedState` and these members. */
-export function versionedState<State extends VersionedState>(
-  alias: string,
-  members: Record<string, Expression<unknown>>,
-): AliasableExpression<State> {
-  const row = columnsOf<Versioned>(alias)
-  const own = { id: row('id'), version: row('version'), recent_changes: row('recent_changes') }
-  const columns = Object.entries<Expression<unknown>>({ ...own, ...members }).map(([name, value]) => named(value, name))
-  return jsonObjectFrom(queries().selectNoFrom(columns)).$castTo<State>()
-}
-
-/** Returns the statements that read an agent or a tool. `lookup` also reads the caller, for routes. `read` returns the state for a viewer. */
+/**
+ * Returns the statements that read an agent or a tool. `query` selects its state. `lookup` also reads the caller, for routes. `read` returns the state
+ * for a viewer.
+ */
 export function readsOf<State>(
   kind: ResourceKind,
-  query: (viewer: Viewer, id: Expression<number>) => Expression<{ state: State }> & OperationNodeSource,
+  query: (viewer: Viewer, id: Expression<number>) => SelectQueryBuilder<Tables, never, State>,
 ) {
-  const ofCaller = callerStatement(`caller_and_${kind}`, id => query(viewerOfCaller, id))
+  const ofCaller = callerStatement(`caller_and_${kind}`, id => jsonObjectFrom(query(viewerOfCaller, id)))
   const types = { ...VIEWER_TYPES, id: 'integer' }
   const read = statement<ViewerParameters & { id: number }, { state: State }>(`${kind}_state`, types, param =>
-    query(viewerOf(param), param('id')),
+    asJson(query(viewerOf(param), param('id'))),
   )
   return { lookup: { parameter: `${kind}_id`, statement: ofCaller }, read }
 }
 
-/** SQL: the value of a column as in states and audit rows. A timestamp becomes text in UTC with microseconds. */
-export function columnValue(column: Expression<unknown>, type: SqlType): Expression<unknown> {
-  return type === 'timestamptz' ? instant(column as Expression<string>) : column // other columns keep their type
+/** Reads the states that a query selects. */
+export async function readStates<State>(db: Kysely<Tables>, query: SelectQueryBuilder<Tables, never, State>) {
+  return (await db.executeQuery(asJson(query).compile())).rows.map(({ state }) => state)
+}
+
+/** SQL: each row as JSON, so that its values have the same form in every statement. */
+function asJson<State>(query: SelectQueryBuilder<Tables, never, State>) {
+  return queries().selectFrom(query.as('row')).select(sql<State>`to_json("row")`.as('state'))
 }
 
 /** The parameters of every statement that writes an agent or a tool. */

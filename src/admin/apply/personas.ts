@@ -6,8 +6,9 @@ import { BLANK_AGENT, COLUMNS, NEW_AGENT, type PersonaContent, RELATIONS } from 
 import { personaCreation } from '../../persona/life.js'
 import { personaResource } from '../../persona/resource.js'
 import { changedFields, contentOf, decisionFor } from '../../persona/rules.js'
-import { type PersonaState, personaState } from '../../persona/state.js'
+import { type PersonaState, personaStates } from '../../persona/state.js'
 import { sharedNames } from '../../tool/function-names.js'
+import { readStates } from '../../updates/statements.js'
 import { type Catalogue, type Matched, outcomeOf, type Plan, storeInOrder } from './catalogue.js'
 import { valueIn } from './words.js'
 
@@ -38,9 +39,8 @@ export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Pr
 
 /** Reads the agents with these ids, or all agents, sorted by id. Includes deleted agents. */
 export async function readPersonas(db: Kysely<Tables>, ids?: readonly number[]): Promise<PersonaState[]> {
-  const states = db.selectFrom('persona as p').select(personaState(viewerWithValues(OPERATOR)).as('state'))
-  const which = ids === undefined ? states : states.where('p.id', '=', anyOf(val(ids)))
-  return (await which.orderBy('p.id').execute()).map(({ state }) => state)
+  const states = personaStates(viewerWithValues(OPERATOR)).orderBy('p.id')
+  return await readStates(db, ids === undefined ? states : states.where('p.id', '=', anyOf(val(ids))))
 }
 
 function mergedContent(before: PersonaContent, match: Matched, catalogue: Catalogue): PersonaContent {

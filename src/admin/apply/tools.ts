@@ -21,8 +21,9 @@ import { namesBeside } from '../../tool/function-names.js'
 import { toolCreation } from '../../tool/life.js'
 import { type ToolTypes, toolResource } from '../../tool/resource.js'
 import { changedFields, decideTool, type ToolDecision, type ToolUpdateFields } from '../../tool/rules.js'
-import { type ToolState, toolState } from '../../tool/snapshot.js'
+import { type ToolState, toolStates } from '../../tool/snapshot.js'
 import { sha256 } from '../../updates/audit.js'
+import { readStates } from '../../updates/statements.js'
 import type { ToolEntry } from '../document.js'
 import { sealedHeaders } from '../keys.js'
 import { counted, Refusal } from '../refusal.js'
@@ -50,12 +51,9 @@ interface GivenTool {
 /** Plans the changes to the tools of a document. Adds faults to the catalogue. */
 export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
-  const states = await db
-    .selectFrom('tool as t')
-    .select(toolState(viewerWithValues(OPERATOR)).as('state'))
-    .where('t.id', '=', anyOf(val(matches.map(({ id }) => Number(id)))))
-    .execute()
-  const stored = new Map(states.map(({ state }) => [state.id, state]))
+  const ids = val(matches.map(({ id }) => Number(id)))
+  const states = await readStates(db, toolStates(viewerWithValues(OPERATOR)).where('t.id', '=', anyOf(ids)))
+  const stored = new Map(states.map(state => [state.id, state]))
   const planned: Planned<ToolTypes>[] = []
   for (const match of matches) {
     const id = Number(match.id)
