@@ -65,9 +65,9 @@ const PLACES: Record<string, (t: Test) => Promise<Pick<DemoApp, 'app' | 'tokens'
     return demo
   },
   'the database does not answer': async t => ({ ...(await demoApp(t)), ...(await serviceOn(t, UNREACHABLE)) }),
-  'a column of the database was renamed': async t => {
+  'a function of the database was renamed': async t => {
     const demo = await demoApp(t)
-    await sql`alter view shown_persona rename column name to name_is_gone`.execute(demo.database.db)
+    await sql`alter function persona_related rename to persona_related_is_gone`.execute(demo.database.db)
     return demo
   },
 }
