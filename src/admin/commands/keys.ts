@@ -9,8 +9,8 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
   line
     .add(keys, 'generate', '', generateCommand)
     .description(
-      'Creates a key for the key ring.\n' +
-        'Put a new key before the old ones (SECRET_KEYS or SECRET_KEYS_FILE), restart the service, run agentctl keys rotate, ' +
+      'Creates a key for the key ring (SECRET_KEYS or SECRET_KEYS_FILE).\n' +
+        'Put the new key before the old ones, restart the service, run agentctl keys rotate, ' +
         'and remove the old keys when agentctl keys status shows that they are unused.',
     )
   line
@@ -22,7 +22,7 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
   line
     .add(keys, 'rotate', '', rotateCommand)
     .description(
-      "Encrypts all stored secrets again, with the ring's first key.\n" +
+      'Encrypts all stored secrets again, with the first key of the key ring.\n' +
         'The service can run meanwhile, and the command can be interrupted and repeated. ' +
         'Exit status 3 if secrets were skipped because they cannot be decrypted.',
     )

@@ -18,7 +18,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
     )
   line
     .add(program, 'migrate', '--plan', migrateCommand)
-    .description('Updates the database schema.\nIt never downgrades, and several processes can run it at once.')
+    .description('Updates the database schema.\nIt never downgrades the schema. Several processes can run it at once.')
     .option('--plan', 'only list pending migrations; exit status 2 if there are any')
   line.add(program, 'status', '--json', statusCommand).description('Shows the version, the database and its schema.')
 }
