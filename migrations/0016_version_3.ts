@@ -42,7 +42,7 @@ async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`alter table audit drop column idempotency_key, drop column request_fingerprint`.execute(db)
 }
 
-/** Uses the fingerprints of header values as masks and removes the key that made them. Allows private agents to be featured, as in the published product. */
+/** Uses the fingerprints of header values as masks and removes the key that made them. Also allows private agents to be featured, like Onyx. */
 async function nameMasks(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_header rename column fingerprint to mask`.execute(db)
   await sql`drop table deployment_key`.execute(db)
@@ -156,8 +156,7 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
 
 /**
  * Adds the feed of changes. The position of a row is its transaction id and its place. Existing rows have no position and are not in the feed.
- * `taken_from` lists the users and groups that can no longer see the agent. The only row of `change_feed` has the feed's id, which every cursor
- * contains.
+ * `taken_from` states who can no longer see the agent. The only row of `change_feed` has the feed's id, which every cursor contains.
  */
 async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
   await sql`create sequence change_place`.execute(db)
@@ -185,8 +184,8 @@ async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
 
 /** Adds access rules that several statements use (DECISIONS sections 6 and 7). The planner inlines them into the calling statement. */
 async function addAccessRules(db: Kysely<unknown>): Promise<void> {
-  // The combined rights of each token. `permission` is 1 (basic), 2 (manage:actions) or 3 (admin). `offset 0` makes the planner look up one row by
-  // its key, or compute a value only once.
+  // The combined rights of each token. `permission` is 1 (basic), 2 (manage:actions) or 3 (admin). `offset 0` stops the planner from merging a
+  // subquery, so that it looks up one row by its key, or computes a value only once.
   await sql`
     create view caller as
     select t.hash, t.id as token_id, u.id as user_id, u.email, u.kind,

@@ -101,7 +101,7 @@ export interface AuditTable {
   /** The hashes are null in rows that versions before 3.0 wrote. */
   previous_hash: Buffer | null
   hash: Buffer | null
-  /** The users and groups that could no longer see the agent after the change. */
+  /** Who could no longer see the agent after the change: users, groups, or everyone. */
   taken_from: JsonText<object> | null
 }
 
@@ -186,7 +186,7 @@ export interface Tables {
     function_names: Generated<readonly string[]>
   }
   persona: PersonaTable
-  /** The view has more columns than are named here, as `shown_tool` and `shown_document_set` have. */
+  /** A view with further columns, like `shown_tool` and `shown_document_set`. */
   shown_persona: Selectable<PersonaTable> & Record<'tool_ids' | 'document_set_ids' | 'label_ids', number[]>
   persona_tool: PersonaLink<{ tool_id: number; attached_by: string | null }>
   persona_document_set: PersonaLink<{ document_set_id: number }>

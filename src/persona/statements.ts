@@ -87,8 +87,8 @@ export async function writeLinks(
 }
 
 /**
- * Reads the records with these ids that the viewer may attach. Also reads tools that they can see but not attach. `locks`: locks the records as linking
- * does, so that waiting happens before rights are checked.
+ * Reads the records with these ids that the viewer may attach. Also reads tools that they can see but not attach. `locks`: locks the records in the
+ * same way as linking them, so that any wait ends before rights are checked.
  */
 export async function readReferences(
   db: Kysely<Tables>,

@@ -12,7 +12,6 @@ export interface StoredHeader {
   mask: string
 }
 
-/** The state of a tool. */
 export interface ToolState extends ToolContent, VersionedState {
   oauth_config_name: string | null
   headers: StoredHeader[]

@@ -86,7 +86,7 @@ export function columnsIn<Name extends string>(changes: readonly Change[], colum
 const PREPARED_SETS_MAX = 50
 
 /**
- * Returns a function that returns the writing statement for a set of columns. `build` gets their new values, which are parameters with the names of the
+ * Returns a function that returns the writing statement for a set of columns. `build` gets the new values as parameters with the names of the
  * columns. Prepared statements are built only once.
  */
 export function forColumns<Name extends string, P extends object, R>(
@@ -118,7 +118,7 @@ export function forColumns<Name extends string, P extends object, R>(
   }
 }
 
-/** Returns the parameters that all writes have, with the new value of each of `columns`, which are the columns that the changes set. */
+/** Returns the parameters of every write, with the new values of `columns`, the columns that the changes set. */
 export function writeParameters<Name extends string>(
   columns: Columns<Name>,
   { id, name, version, recent_changes }: VersionedState,
