@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { isForeign, resetFeed } from './changes/feed.js'
+import { resetFeed } from './changes/feed.js'
 import type { Config } from './config.js'
 import { isAboutConnecting, rootOf, ServerUnfit } from './db/connection/database-error.js'
 import type { Database } from './db/database.js'
@@ -96,7 +96,7 @@ export class Lifecycle {
     }
     const schema = await this.#schema()
     if (schema.status === 'unavailable') return schema
-    if (await isForeign(database.db)) await resetFeed(database.db)
+    await resetFeed(database.db, true)
     const keys = await unusableKeys(database.db, ring)
     if (keys.length > 0) log.warn({ keys }, 'SECRET_KEYS lacks keys that stored secrets need: see agentctl keys status')
     this.#hasStarted = true

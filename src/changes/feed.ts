@@ -2,10 +2,10 @@ import { type Kysely, sql } from 'kysely'
 import { VIEWER_TYPES, type ViewerParameters } from '../auth/viewer.js'
 import { instant } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
-import type { ProposalState, ResourceKind, Tables } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { limitStatements } from '../db/transaction.js'
 import { AUTHOR } from '../updates/audit.js'
-import { ACTION, type ACTIONS, type HistoryRow } from '../updates/history.js'
+import { ACTION, type HistoryRow } from '../updates/history.js'
 
 /*
  * The feed of changes: audit rows and proposals, ordered by transaction and then by place within it. A row is published when no open transaction can
@@ -15,18 +15,12 @@ import { ACTION, type ACTIONS, type HistoryRow } from '../updates/history.js'
 /** The maximum number of rows that one page examines. */
 export const ROWS_MAX = 1_000
 
-export type ChangeKind = ResourceKind | 'proposal'
-
-interface Asked {
-  kind: ChangeKind | null
-  rows: number
-  transaction: string
-  place: string
-}
+export const KINDS = ['persona', 'tool', 'proposal'] as const
+export type ChangeKind = (typeof KINDS)[number]
 
 /** A change that the viewer can see. `is_seen` and `may_edit`: the viewer can now see or edit the record. */
 export interface FeedRow extends Pick<HistoryRow, 'version' | 'at' | 'author' | 'actor_id' | 'command' | 'fields'> {
-  action: (typeof ACTIONS)[number] | Exclude<ProposalState, 'open'> | 'proposed'
+  action: string
   cursor: string
   kind: ChangeKind
   id: number
@@ -35,18 +29,18 @@ export interface FeedRow extends Pick<HistoryRow, 'version' | 'at' | 'author' | 
 }
 
 interface FeedPage {
-  feed: string
-  /** True if the given position is in the feed and no later row was pruned. */
-  is_kept: boolean
   rows: FeedRow[] | null
   /** The cursor of the last row examined; null if the page is full or no row was examined. */
   last: string | null
 }
 
-/** Reads a page of changes after a position. */
-export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
+/** Reads a page of changes after a position. Returns no row if the position is not in the feed or a later row was pruned. */
+export const readFeed = statement<
+  ViewerParameters & { kind: ChangeKind | null; rows: number; feed: string; transaction: string; place: string },
+  FeedPage
+>(
   'change_feed',
-  { ...VIEWER_TYPES, kind: 'text', rows: 'integer', transaction: 'xid8', place: 'bigint' },
+  { ...VIEWER_TYPES, kind: 'text', rows: 'integer', feed: 'text', transaction: 'xid8', place: 'bigint' },
   param => sql<FeedPage>`
     with looked_at as materialized (
       select * from stored_change where is_published and (transaction_id, place) > (${param('transaction')}, ${param('place')})
@@ -64,11 +58,11 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
           else s.may_edit or a.proposal_action = 'closed' and not s.is_seen end
       order by a.transaction_id, a.place limit ${param('rows')}
     )
-    select feed, (select json_agg(shown order by transaction_id, place) from shown) as rows,
-      (${param('transaction')}, ${param('place')}) between (first_transaction_id, first_place) and (last_transaction_id, last_place) as is_kept,
+    select (select json_agg(shown order by transaction_id, place) from shown) as rows,
       case when (select count(*) from shown) < ${param('rows')}
         then (select cursor from looked_at order by transaction_id desc, place desc limit 1) end as last
-    from feed_ends`,
+    from feed_ends where feed::text = ${param('feed')}
+      and (${param('transaction')}, ${param('place')}) between (first_transaction_id, first_place) and (last_transaction_id, last_place)`,
 )
 
 /** Reads two cursors. `now` is the end of the feed. `first` is its start or, if `back` is not 0, the position before the newest `back` changes. */
@@ -95,22 +89,21 @@ export async function readBacklog(db: Kysely<Tables>): Promise<Record<'lag_s' | 
 const SERVER = sql`
   (select s.system_identifier, d.oid from pg_control_system() s, pg_database d where d.datname = current_database())`
 
-/** True if the feed was made on another server or database, for example before a dump was restored. */
-export async function isForeign(db: Kysely<Tables>): Promise<boolean> {
-  const { rows } = await sql<{ foreign: boolean }>`
-    select (system_identifier, database_oid) <> ${SERVER} as "foreign" from change_feed`.execute(db)
-  return rows[0]?.foreign === true
-}
-
-/** Invalidates all cursors and removes all changes from the feed. */
-export async function resetFeed(db: Kysely<Tables>): Promise<void> {
+/**
+ * Invalidates all cursors and removes all changes from the feed. `ifForeign`: only if the feed was made on another server or database, for example
+ * before a dump was restored.
+ */
+export async function resetFeed(db: Kysely<Tables>, ifForeign = false): Promise<void> {
+  const isMeant = ifForeign ? sql`(system_identifier, database_oid) <> ${SERVER}` : sql`true`
   await db.transaction().execute(async trx => {
     await limitStatements(trx, 0)
     await sql`
       with begun as (
         update change_feed set (system_identifier, database_oid) = ${SERVER}, id = gen_random_uuid(),
-          pruned_transaction_id = '0', pruned_place = 0),
-      ended as (update proposal set opened_transaction_id = null, closed_transaction_id = null)
-      update audit set transaction_id = null where transaction_id is not null`.execute(trx)
+          pruned_transaction_id = '0', pruned_place = 0 where ${isMeant} returning id),
+      ended as (update proposal set opened_transaction_id = null, closed_transaction_id = null where exists (select from begun))
+      update audit set transaction_id = null where transaction_id is not null and exists (select from begun)`.execute(
+      trx,
+    )
   })
 }

@@ -1,11 +1,12 @@
-import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Type } from '@sinclair/typebox'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { Kysely } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
+import type { Tables } from '../db/tables.js'
 import { RateLimited, Refused, TRY_AGAIN, Unavailable } from '../errors.js'
 import { JSON_TYPE } from '../http/answer.js'
 import type { Gate } from '../http/gate.js'
@@ -13,11 +14,10 @@ import { HistoryEntry } from '../http/lists.js'
 import { responses } from '../http/openapi.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { ACTIONS, authorOf } from '../updates/history.js'
-import { type Parsed, parameter, queryChoice, queryInteger } from '../validation/parameters.js'
+import { patterned, queryChoice, queryInteger } from '../validation/parameters.js'
 import { enumeration, list, reference, text } from '../validation/vocabulary.js'
-import { type FeedRow, ROWS_MAX, readEnds, readFeed } from './feed.js'
+import { type ChangeKind, type FeedRow, KINDS, ROWS_MAX, readEnds, readFeed } from './feed.js'
 
-const KINDS = ['persona', 'tool', 'proposal'] as const
 const PROPOSAL_ACTIONS = ['proposed', 'approved', 'rejected', 'withdrawn', 'closed'] as const
 const ROWS = 100
 const WAIT_MAX_S = 60
@@ -44,29 +44,16 @@ export const ChangePage = Type.Object(
   { $id: 'ChangePage' },
 )
 
-const CURSOR = /^(first|-\d{1,6}|[\da-f-]{36}(\.\d{1,18}){2})$/
-const NO_CURSOR = { msg: 'Input should be `first`, `-500` or the `next` of a page', type: 'string_pattern_mismatch' }
-const cursor = parameter(
-  {
-    type: 'string',
-    pattern: CURSOR.source,
-    description:
-      'The `next` of the previous page. If absent, the answer is empty and `next` is the current end. `first` starts with the oldest change that is kept, `-500` with the newest 500, including those that the caller cannot see.',
-  },
-  (value, loc): Parsed<string> => (CURSOR.test(value) ? { value } : { faults: [{ loc, ...NO_CURSOR }] }),
+const cursor = patterned(
+  /^(first|-\d{1,6}|[\da-f-]{36}(\.\d{1,18}){2})$/,
+  'The `next` of the previous page. If absent, the answer is empty and `next` is the current end. `first` starts with the oldest change that is kept, `-500` with the newest 500, including those that the caller cannot see.',
+  'Input should be `first`, `-500` or the `next` of a page',
+  value => value,
 )
 
-type Service = { readonly isDraining: boolean }
-
-interface Asked {
-  limit?: number
-  kind?: (typeof KINDS)[number]
-}
-
 /** `GET /changes`: the changes after a cursor that the caller can see. */
-export function registerReadChanges(app: FastifyInstance, database: Database, service: Service, gate: Gate): void {
-  const { db } = database
-  const waiting = new Waiting(database, service)
+export function registerReadChanges(app: FastifyInstance, { db }: Database, service: Service, gate: Gate): void {
+  const wait = waitingRoom(db, service)
   app.withTypeProvider<SchemaTypes>().get(
     '/changes',
     {
@@ -79,7 +66,7 @@ export function registerReadChanges(app: FastifyInstance, database: Database, se
           `At most ${ROWS_MAX} changes are examined for a page, including those that the caller cannot see: if \`next\` differs from \`after\`, an empty page is not the last. ` +
           'Changes to group memberships and token bindings are not listed. If such a change hides a record from the caller, reading the record answers 404.',
         querystring: Type.Object({
-          after: Type.Optional(cursor),
+          after: cursor,
           limit: queryInteger(1, ROWS_MAX, `Maximum number of changes in a page. Default: ${ROWS}.`),
           kind: queryChoice(KINDS, 'Only changes of this kind.'),
           wait: queryInteger(
@@ -94,28 +81,35 @@ export function registerReadChanges(app: FastifyInstance, database: Database, se
     async (request, reply) => {
       const { after: given, wait: waitS = 0, ...asked } = request.query
       reply.type(JSON_TYPE)
-      const isCursor = given?.includes('.')
-      const ends = isCursor ? undefined : await withRetries(() => readEnds(db, -Number(given) || 0))
+      const ends = given?.includes('.') ? undefined : await withRetries(() => readEnds(db, -Number(given) || 0))
       if (given === undefined) return JSON.stringify({ changes: [], next: ends?.now })
       const after = ends?.first ?? given
-      if (waitS > 0) gate.leave(request)
-      const { changes, next } = await (waitS > 0
-        ? waiting.wait(request.caller.token.id, after, waitS * 1_000, request.raw.socket, async place => {
-            const { caller } = await withRetries(() => request.readNow(db))
-            return await readPage(database, caller, place, asked)
-          })
-        : readPage(database, request.caller, after, asked))
-      return JSON.stringify({ changes, next })
+      if (waitS === 0) return JSON.stringify(await readPage(db, request.caller, after, asked))
+      gate.leave(request)
+      const page = await wait(request, after, waitS * 1_000, async place => {
+        const { caller } = await withRetries(() => request.readNow(db))
+        return await readPage(db, caller, place, asked)
+      })
+      return JSON.stringify(page)
     },
   )
 }
 
-async function readPage({ db }: Database, caller: Caller, after: string, asked: Asked): Promise<Page> {
-  const { limit: rows = ROWS, kind = null } = asked
-  const [feed, transaction = '', place = ''] = after.split('.')
-  const question = { ...viewerParameters(caller), kind, rows, transaction, place }
+interface Page {
+  changes: object[]
+  next: string
+}
+
+async function readPage(
+  db: Kysely<Tables>,
+  caller: Caller,
+  after: string,
+  { limit: rows = ROWS, kind }: { limit?: number; kind?: ChangeKind },
+): Promise<Page> {
+  const [feed = '', transaction = '', place = ''] = after.split('.')
+  const question = { ...viewerParameters(caller), kind: kind ?? null, rows, feed, transaction, place }
   const page = await withRetries(() => readFeed.first(db, question))
-  if (page?.feed !== feed || page?.is_kept !== true) {
+  if (page === undefined) {
     const message =
       'The feed of changes cannot continue from this cursor. Request a new one without `after`, then read everything again.'
     throw new Refused('CURSOR_GONE', message)
@@ -135,68 +129,50 @@ function changeOf(row: FeedRow): object {
 const WAITING_MAX = 200
 const POLL_MS = 1_000
 
-interface Page {
-  changes: object[]
-  next: string
-}
+type Service = { readonly isDraining: boolean }
 
 /**
- * Requests that wait for changes. They hold no database connection. One query a second finds the newest change for all of them. When there is a new
- * change, they read one after another, so that other requests are not delayed.
+ * Returns a function that waits until there are changes after a cursor, the time is over, the client disconnects or the service drains. Waiting requests
+ * hold no database connection. One query a second finds the newest change for all of them. When there is a new change, they read one after another, so
+ * that other requests are not delayed. Throws `RateLimited` and `Unavailable`.
  */
-class Waiting {
-  readonly #tokens = new Set<number>()
-  #head: Promise<string> | undefined
-  #turn: Promise<unknown> = Promise.resolve()
-
-  constructor(
-    readonly database: Database,
-    readonly service: Service,
-  ) {}
-
-  /** Waits until there are changes after a cursor, the time is over, the client disconnects or the service drains. Throws `RateLimited` and `Unavailable`. */
-  async wait(token: number, after: string, waitMs: number, socket: Socket, read: (after: string) => Promise<Page>) {
-    if (this.#tokens.has(token)) throw new RateLimited('token-waiting', 1)
-    if (this.#tokens.size >= WAITING_MAX) {
+function waitingRoom(db: Kysely<Tables>, service: Service) {
+  const tokens = new Set<number>()
+  let polled: ReturnType<typeof poll> | undefined
+  let turn: Promise<unknown> = Promise.resolve()
+  async function poll() {
+    await sleep(POLL_MS)
+    polled = undefined
+    return await withRetries(() => readEnds(db))
+  }
+  // A request whose time is over reads immediately, because an empty answer must mean that nothing changed.
+  function inTurn(read: () => Promise<Page>, over: Promise<void>): Promise<Page> {
+    const page = Promise.race([turn, over]).then(read)
+    turn = Promise.all([turn, page.catch(() => undefined)])
+    return page
+  }
+  return async (request: FastifyRequest, after: string, waitMs: number, read: (after: string) => Promise<Page>) => {
+    const { id } = request.caller.token
+    if (tokens.has(id)) throw new RateLimited('token-waiting', 1)
+    if (tokens.size >= WAITING_MAX) {
       const message = `At most ${WAITING_MAX} requests can wait for changes at once. ${TRY_AGAIN}`
       throw new Unavailable('overloaded', message, 'not_applied')
     }
-    this.#tokens.add(token)
-    const ended = new AbortController()
-    const end = () => ended.abort()
-    socket.once('close', end)
+    tokens.add(id)
     const deadline = performance.now() + waitMs
-    const over = sleep(waitMs, undefined, { signal: ended.signal }).catch(() => undefined)
-    const isGone = () => socket.destroyed || this.service.isDraining
+    const over = sleep<void>(waitMs, undefined, { ref: false })
+    const mustEnd = () => performance.now() >= deadline || request.socket.destroyed || service.isDraining
     try {
-      let page: Page = { changes: [], next: after }
-      for (let head: unknown = ''; ; head = await Promise.race([this.#nextHead(), over])) {
-        const last = page
-        if (head !== last.next) page = await this.#inTurn(async () => (isGone() ? last : await read(last.next)), over)
-        if (page.changes.length > 0 || performance.now() >= deadline || isGone()) return page
+      let page = await inTurn(() => read(after), over)
+      while (page.changes.length === 0 && !mustEnd()) {
+        const { next } = page
+        polled ??= poll()
+        const ends = await Promise.race([polled, over])
+        if (ends?.now !== next) page = await inTurn(() => read(next), over)
       }
+      return page
     } finally {
-      end()
-      socket.off('close', end)
-      this.#tokens.delete(token)
+      tokens.delete(id)
     }
-  }
-
-  /** Reads the end of the feed after one second. All waiting requests share the query. */
-  #nextHead(): Promise<string> {
-    this.#head ??= sleep(POLL_MS)
-      .then(() => withRetries(() => readEnds(this.database.db)))
-      .then(({ now }) => now)
-      .finally(() => {
-        this.#head = undefined
-      })
-    return this.#head
-  }
-
-  /** Reads a page when all earlier reads have ended. A request whose time is over reads immediately, because an empty answer must mean that nothing changed. */
-  #inTurn(read: () => Promise<Page>, over: Promise<unknown>): Promise<Page> {
-    const page = Promise.race([this.#turn, over]).then(read)
-    this.#turn = Promise.all([this.#turn, page.catch(() => undefined)])
-    return page
   }
 }
