@@ -130,19 +130,19 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
     select concat(f.id, '.', c.transaction_id, '.', c.place) as cursor,
       c.transaction_id < pg_snapshot_xmin(pg_current_snapshot()) as is_published, c.*
     from (
-      select transaction_id, place, resource_kind as kind, resource_id as id, resource_kind, resource_id, version_before, version_after, at,
-        actor_id, command, fields, difference, taken_from, null::uuid as author_id, null::text as proposal_action
-      from audit
+      select transaction_id, place, resource_kind as kind, resource_id as id, resource_kind, resource_id, version_after as version, at,
+        action, actor_id, author, command, fields, taken_from, null::uuid as proposer_id
+      from audit_entry
       union all
-      select opened_transaction_id, opened_place, 'proposal', id, resource_kind, resource_id, 0, 1, created_at,
-        author_id, null, '{}'::text[], null, null, author_id, 'proposed'
-      from proposal
+      select opened_transaction_id, opened_place, 'proposal', p.id, resource_kind, resource_id, 1, p.created_at,
+        'proposed', author_id, email, null, '{}'::text[], null, author_id
+      from proposal p join user_account u on u.id = author_id
       union all
-      select closed_transaction_id, closed_place, 'proposal', id, resource_kind, resource_id, 1, 2, closed_at,
-        closed_by, null, '{}'::text[], null, case state when 'closed' then
+      select closed_transaction_id, closed_place, 'proposal', p.id, resource_kind, resource_id, 2, closed_at,
+        state, closed_by, coalesce(email, 'agentctl'), null, '{}'::text[], case state when 'closed' then
           (select a.taken_from from audit a where a.transaction_id = closed_transaction_id
-            and a.resource_kind = proposal.resource_kind and a.resource_id = proposal.resource_id limit 1) end, author_id, state
-      from proposal
+            and a.resource_kind = p.resource_kind and a.resource_id = p.resource_id limit 1) end, author_id
+      from proposal p left join user_account u on u.id = closed_by
     ) c cross join change_feed f`.execute(db)
   await sql`
     create view feed_ends as
@@ -180,6 +180,19 @@ async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
     insert into change_feed (id, system_identifier, database_oid)
     select gen_random_uuid(), s.system_identifier, d.oid from pg_control_system() s, pg_database d
     where d.datname = current_database()`.execute(db)
+  // If the id of a removed tool is used again, the next row has the action `created`.
+  await sql`
+    create view audit_entry as
+    select a.*, case
+      when a.version_before = 0 or a.difference #>> '{name,from}' = '' or exists (
+        select from audit r where r.resource_kind = a.resource_kind and r.resource_id = a.resource_id
+          and r.version_after = a.version_before and 'removed' = any (r.fields)) then 'created'
+      when a.command ~ '^(agentctl (rollback|agent restore|tool restore)|restore )' or a.difference #>> '{deleted,to}' = 'false'
+        then 'restored'
+      when a.fields && '{removed,deleted}' then 'deleted'
+      when a.actor_id is null then 'applied' else 'updated' end as action,
+      coalesce((select email from user_account where id = a.actor_id), a.actor_id::text, 'agentctl') as author
+    from audit a`.execute(db)
 }
 
 /** Adds access rules that several statements use (DECISIONS sections 6 and 7). The planner inlines them into the calling statement. */
@@ -310,6 +323,11 @@ async function addShownRecords(db: Kysely<unknown>): Promise<void> {
       (select coalesce(json_agg(h), '[]') from (
         select name, encode(mask, 'hex') as mask from tool_header where tool_id = t.id order by position) h) as headers
     from tool t`.execute(db)
+  await sql`
+    create view sealed_header as
+    select tool_id, position, name, key_id, encode(mask, 'hex') as mask, encode(nonce, 'hex') as nonce,
+      encode(ciphertext, 'hex') as ciphertext
+    from tool_header`.execute(db)
   await sql`
     create view shown_persona as
     select p.id, p.version, p.recent_changes, p.name, p.description, p.num_chunks, p.is_public, p.recency_bias, p.llm_filter_extraction,

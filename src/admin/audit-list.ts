@@ -1,7 +1,5 @@
 import { type Kysely, sql } from 'kysely'
 import type { Tables } from '../db/tables.js'
-import { AUTHOR } from '../updates/audit.js'
-import { ACTION } from '../updates/history.js'
 import { ACCESS_KINDS } from './access-events.js'
 
 export const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
@@ -48,16 +46,17 @@ export async function listAudit(db: Kysely<Tables>, filter: AuditFilter): Promis
     ...(until === undefined ? [] : [sql`at < ${until}`]),
   ]
   const { rows } = await sql<ListedChange>`
-    select at, kind, subject, version, action, person, ${AUTHOR} as actor, token_id, request_id, client_address, command, detail, fields,
+    select at, kind, subject, version, action, person, author as actor, token_id, request_id, client_address, command, detail, fields,
       difference, hash
     from (
       select at, case resource_kind when 'persona' then 'agent' else resource_kind end as kind,
         resource_id::text as subject, version_after as version, null::bigint as event,
-        ${ACTION} as action, null as person, actor_id, token_id,
+        action, null as person, author, token_id,
         request_id, client_address, command, null::json as detail, fields, difference, encode(hash, 'hex') as hash
-      from audit a
+      from audit_entry
       union all
-      select e.at, e.kind, e.subject, null, e.id, e.action, u.email, e.actor_id, e.token_id, e.request_id, e.client_address,
+      select e.at, e.kind, e.subject, null, e.id, e.action, u.email,
+        coalesce((select email from user_account where id = e.actor_id), e.actor_id::text, 'agentctl'), e.token_id, e.request_id, e.client_address,
         e.command, e.detail, null, null, null
       from access_event e left join user_account u on u.id = (case e.kind
         when 'user' then e.subject when 'token' then e.detail ->> 'user' end)::uuid) change

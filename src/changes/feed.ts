@@ -4,8 +4,7 @@ import { instant } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { limitStatements } from '../db/transaction.js'
-import { AUTHOR } from '../updates/audit.js'
-import { ACTION, type HistoryRow } from '../updates/history.js'
+import type { HistoryRow } from '../updates/history.js'
 
 /*
  * The feed of changes: audit rows and proposals, ordered by transaction and then by place within it. A row is published when no open transaction can
@@ -46,16 +45,16 @@ export const readFeed = statement<
       select * from stored_change where is_published and (transaction_id, place) > (${param('transaction')}, ${param('place')})
       order by transaction_id, place limit ${sql.lit(ROWS_MAX)}
     ), shown as (
-      select a.transaction_id, a.place, a.cursor, a.kind, a.id, a.version_after as version, coalesce(a.proposal_action, ${ACTION}) as action,
-        ${instant(sql.ref('a.at'))} as at, a.fields, a.command, a.actor_id, ${AUTHOR} as author, s.*
+      select a.transaction_id, a.place, a.cursor, a.kind, a.id, a.version, a.action, ${instant(sql.ref('a.at'))} as at, a.fields, a.command,
+        a.actor_id, a.author, s.*
       from looked_at a left join change_sight(a.resource_kind, a.resource_id, case a.kind when 'proposal' then '{deleted}' else a.fields end,
         a.taken_from, ${param('user')}, ${param('is_admin')}, ${param('manages_all')}, ${param('managed_groups')}, ${param('agents')},
         ${param('tools')}) s on true
       where coalesce(a.kind = ${param('kind')}, true)
         and case when a.kind <> 'proposal' then s.is_seen is not null
-          when a.author_id = ${param('user')} then coalesce(a.resource_id = any
+          when a.proposer_id = ${param('user')} then coalesce(a.resource_id = any
             (case a.resource_kind when 'tool' then ${param('tools')} else ${param('agents')} end), true)
-          else s.may_edit or a.proposal_action = 'closed' and not s.is_seen end
+          else s.may_edit or a.action = 'closed' and not s.is_seen end
       order by a.transaction_id, a.place limit ${param('rows')}
     )
     select (select json_agg(shown order by transaction_id, place) from shown) as rows,

@@ -178,6 +178,10 @@ export interface Tables {
     ciphertext: Buffer
     mask: Buffer
   }
+  sealed_header: { tool_id: number; position: number } & Record<
+    'name' | 'mask' | 'key_id' | 'nonce' | 'ciphertext',
+    string
+  >
   tool_definition: {
     hash: Buffer
     content: JsonText<unknown>
@@ -209,6 +213,8 @@ export interface Tables {
   }
   caller: CallerView
   audit: AuditTable
+  /** `author` is the email of the author, or `agentctl` for the operator. */
+  audit_entry: AuditTable & { action: 'created' | 'updated' | 'deleted' | 'restored' | 'applied'; author: string }
   access_event: {
     id: Generated<number>
     kind: string

@@ -3,7 +3,7 @@ import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { personaAccess, seesTool } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import type { Database } from '../db/database.js'
-import { anyOf, hexOf, lit, named, on, queries } from '../db/statements/queries.js'
+import { anyOf, lit, named, on, queries } from '../db/statements/queries.js'
 import type { CallerView } from '../db/tables.js'
 import { TRY_AGAIN, Unavailable } from '../errors.js'
 import type { PersonaState } from '../persona/state.js'
@@ -32,13 +32,7 @@ export const SECRET_BYTES_MAX = 8 * 2 ** 20
 const { exists, or, ref, selectFrom } = on<{ t: 'tool'; p: 'shown_persona'; caller: CallerView }>()
 
 const SEALED = jsonArrayFrom(
-  selectFrom('tool_header as h')
-    .select(({ ref }) => [
-      ...(['h.name', 'h.key_id'] as const),
-      ...(['mask', 'nonce', 'ciphertext'] as const).map(name => hexOf(ref(`h.${name}`)).as(name)),
-    ])
-    .whereRef('h.tool_id', '=', 't.id')
-    .orderBy('h.position'),
+  selectFrom('sealed_header as h').selectAll('h').where('h.tool_id', '=', ref('t.id')).orderBy('h.position'),
 )
 
 const IS_RECORDED = exists(

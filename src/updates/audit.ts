@@ -43,10 +43,6 @@ export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
   taken_from: 'jsonb',
 }
 
-/** SQL: the email of the author of an audit row; `agentctl` for the operator. */
-export const AUTHOR = sql<string>`coalesce(
-  (select u.email from user_account u where u.id = actor_id), actor_id::text, 'agentctl')`
-
 /** The columns that the hash of an audit row covers, in the order of `audit_hash`. Neither pruning nor erasure changes them. */
 const HASHED = [
   ...(['previous_hash', 'resource_kind', 'resource_id', 'version_before', 'version_after', 'at'] as const),

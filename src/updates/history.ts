@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import { viewerParameters } from '../auth/viewer.js'
 import { INT4_MAX } from '../db/tables.js'
-import { AUTHOR, type Change } from './audit.js'
+import type { Change } from './audit.js'
 import { inOneSnapshot, readState } from './read.js'
 import type { ChangedRow, Job, ReadRequest, ResourceTypes } from './resource.js'
 
@@ -35,7 +35,7 @@ export async function historyOf<T extends ResourceTypes>(
   const viewer = viewerParameters(request.caller)
   return await inOneSnapshot(database, async trx => {
     const state = await readState(trx, resource, id, viewer)
-    const all = trx.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
+    const all = trx.selectFrom('audit_entry as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
     const { oldest, pruned, removed } = await all
       .select(({ eb, fn }) => [
         fn.min('a.version_before').as('oldest'),
@@ -53,7 +53,7 @@ export async function historyOf<T extends ResourceTypes>(
     const page = all
       .leftJoin('tool_definition as d', 'd.hash', 'a.definition_before')
       .select(['a.version_after as version', 'a.version_before', 'a.at', 'a.actor_id', 'a.command', 'a.request_id'])
-      .select(['a.fields', 'a.difference', AUTHOR.as('author'), ACTION.as('action'), PROPOSAL.as('proposal')])
+      .select(['a.fields', 'a.difference', 'a.author', 'a.action', PROPOSAL.as('proposal')])
       .select(newer.as('newer'))
       .where('a.version_after', '>', removed ?? 0)
       .where('a.version_after', '<', before)
@@ -71,19 +71,7 @@ export async function historyOf<T extends ResourceTypes>(
   })
 }
 
-/** Matches the `command` of a restoration, by the service or any version of `agentctl`. */
-const RESTORES = '^(agentctl (rollback|agent restore|tool restore)|restore )'
-
 export const ACTIONS = ['created', 'updated', 'deleted', 'restored', 'applied'] as const
-
-/** SQL: the action of the audit row `a`. If the id of a removed tool is used again, the next row has the action `created`. */
-export const ACTION = sql<(typeof ACTIONS)[number]>`case
-  when a.version_before = 0 or a.difference #>> '{name,from}' = '' or exists (
-    select from audit r where r.resource_kind = a.resource_kind and r.resource_id = a.resource_id
-      and r.version_after = a.version_before and 'removed' = any (r.fields)) then 'created'
-  when a.command ~ ${sql.lit(RESTORES)} or a.difference #>> '{deleted,to}' = 'false' then 'restored'
-  when a.fields && '{removed,deleted}' then 'deleted'
-  when a.actor_id is null then 'applied' else 'updated' end`
 
 /** SQL: the proposal that the audit row `a` approved. The row's command contains its id. */
 const PROPOSAL = sql<HistoryRow['proposal']>`(

@@ -3,7 +3,7 @@ import { isAdmin } from '../auth/caller.js'
 import { anyOf, val } from '../db/statements/queries.js'
 import type { RecentChange, ResourceKind, Tables } from '../db/tables.js'
 import { type FieldChange, PreconditionFailed, Refused } from '../errors.js'
-import { AUTHOR, type Change } from './audit.js'
+import type { Change } from './audit.js'
 import type { Act, Decision, Overwritten, UpdateRequest, VersionedState } from './resource.js'
 import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.js'
 
@@ -109,13 +109,13 @@ async function changesSince(
   since: number,
 ): Promise<FieldChange[] | null> {
   const rows = await db
-    .selectFrom('audit')
+    .selectFrom('audit_entry')
     .where('resource_kind', '=', kind)
     .where('resource_id', '=', id)
     .where('version_after', '>', since)
     .orderBy('version_after')
     .limit(CHANGES_READ_MAX)
-    .select(['version_before', 'fields', AUTHOR.as('author'), 'at'])
+    .select(['version_before', 'fields', 'author', 'at'])
     .execute()
   if (rows[0]?.version_before !== since || rows.length === CHANGES_READ_MAX) return null
   const last = new Map<string, FieldChange>()

@@ -3,7 +3,6 @@ import { type Kysely, sql } from 'kysely'
 import { createUser } from '../../src/admin/people.js'
 import type { Database } from '../../src/db/database.js'
 import type { Permission, Tables } from '../../src/db/tables.js'
-import { AUTHOR } from '../../src/updates/audit.js'
 import type { WorldApp } from '../app.js'
 import { eventually } from '../eventually.js'
 
@@ -72,9 +71,9 @@ export async function hashOfEverything(db: Kysely<Tables>): Promise<Record<strin
 /** The audit rows of a resource with the emails of their authors, oldest first. */
 export async function auditRows(db: Kysely<Tables>, kind: 'persona' | 'tool', id: number) {
   return await db
-    .selectFrom('audit')
+    .selectFrom('audit_entry')
     .selectAll()
-    .select(AUTHOR.as('actor'))
+    .select('author as actor')
     .where('resource_kind', '=', kind)
     .where('resource_id', '=', id)
     .orderBy('version_after')
