@@ -4,7 +4,6 @@ import type { Tables } from '../db/tables.js'
 import { SnapshotTooLarge } from '../errors.js'
 import { definitionsOf } from '../tool/definition-cache.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
-import { columnsIn, writeParameters } from '../updates/statements.js'
 import {
   BLANK_AGENT,
   COLUMNS,
@@ -57,14 +56,12 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     const references = await readReferences(db, attached, viewerParameters(update.caller), locks)
     return decidePersona(state, update, applied, attached, references)
   },
-  write: async (db, state, { changes, after, attacher }, viewer, entry) => {
-    const { id, access } = state
+  write: async (db, state, decision, viewer, entry) => {
+    const { changes, after, attacher } = decision
     const links = changes.flatMap(({ field }) => (isRelation(field) ? [linkChanges(field, state, after)] : []))
-    const columns = columnsIn(changes, COLUMNS)
-    const wanted = writeParameters(columns, state, changes, viewer, entry)
-    const row = await writePersona(columns).first(db, { access, ...wanted })
+    const row = await writePersona(db, { access: state.access }, state, decision, viewer, entry)
     if (row === undefined) return undefined
-    for (const link of links) await writeLinks(db, id, link, attacher ?? viewer.user)
+    for (const link of links) await writeLinks(db, state.id, link, attacher ?? viewer.user)
     return row.version
   },
   render: async (db, state, bytesMax, isRead) => {

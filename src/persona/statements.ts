@@ -9,18 +9,17 @@ import type { ShareLevel, Tables } from '../db/tables.js'
 import { toolStates } from '../tool/snapshot.js'
 import { insertAudit } from '../updates/audit.js'
 import { pagesOf, type ReadPage } from '../updates/list.js'
-import { forColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
+import { nextVersion, writing } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
-import { type Id, linkOf, type PersonaColumn, RELATIONS, type Relation, type StoredLink } from './fields.js'
+import { COLUMNS, type Id, linkOf, type PersonaColumn, RELATIONS, type Relation, type StoredLink } from './fields.js'
 import { type Attached, NO_REFERENCES, type References } from './rules.js'
 import { PersonaSummary } from './schema.js'
 
-type PersonaParameters = WriteParameters & { access: PersonaAccess }
-
 /** Stores an agent's columns and its audit row. Stores nothing if the row is locked, or if its version or the caller's rights have changed. */
-export const writePersona = forColumns<PersonaColumn, PersonaParameters, { version: number }>(
+export const writePersona = writing<PersonaColumn, { access: PersonaAccess }, { version: number }>(
   'persona_write',
-  { ...WRITE_TYPES, access: 'text' },
+  COLUMNS,
+  { access: 'text' },
   (param, changed) => {
     const written = queries()
       .with(

@@ -6,11 +6,10 @@ import { originsOf } from '../definition/index.js'
 import { SnapshotTooLarge, VersionGone } from '../errors.js'
 import { sameValue } from '../updates/field-table.js'
 import type { PastValues, ResourceTypes, VersionedResource } from '../updates/resource.js'
-import { columnsIn, writeParameters } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
 import { definitionsOf, definitionText, storedDefinition } from './definition-cache.js'
 import { factsOf, noteFacts } from './definition-facts.js'
-import { BLANK_TOOL, COLUMNS } from './fields.js'
+import { BLANK_TOOL } from './fields.js'
 import { type Header, shownHeaders } from './headers.js'
 import { toolChanges } from './history.js'
 import { decideTool, requireHistory, type ToolDecision, type ToolUpdate, type ToolUpdateFields } from './rules.js'
@@ -44,21 +43,17 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return decideTool(state, request, { linkable: config?.name, storedOrigins })
   },
   write: async (executor, state, decision, viewer, entry) => {
-    const { after, definition, headers, changes } = decision
+    const { after, definition, headers } = decision
     if (definition !== null && (executor.isTransaction || !factsOf(definition.hash).isStored)) {
       const alone = !executor.isTransaction
       await storeDefinition.run(executor, { ...definition, bytes: Buffer.byteLength(definition.text), alone })
       noteFacts(definition.hash, { isStored: alone }) // a transaction can still be rolled back
     }
-    const columns = columnsIn(changes, COLUMNS)
-    const wanted = writeParameters(columns, state, changes, viewer, entry)
-    const own = { definition_hash: after.definition_hash, names: definition?.names ?? [], ...wanted }
-    const row = await writeTool(columns)
-      .first(executor, own)
-      .catch(error => {
-        if (definition !== null) noteFacts(definition.hash, { isStored: false })
-        throw error
-      })
+    const own = { definition_hash: after.definition_hash, names: definition?.names ?? [] }
+    const row = await writeTool(executor, own, state, decision, viewer, entry).catch(error => {
+      if (definition !== null) noteFacts(definition.hash, { isStored: false })
+      throw error
+    })
     if (row !== undefined && headers !== null) await writeHeaders(executor as Transaction<Tables>, state.id, headers) // new headers require a transaction
     decision.hasNamesBeside = row?.has_names_beside
     return row?.version

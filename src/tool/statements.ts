@@ -2,12 +2,12 @@ import { type Kysely, type SqlBool, sql, type Transaction } from 'kysely'
 import { managedAs } from '../auth/access.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { bytesOf, lit, named, on, queries } from '../db/statements/queries.js'
-import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
+import { type Param, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
 import { pagesOf, type ReadPage } from '../updates/list.js'
-import { forColumns, nextVersion, WRITE_TYPES, type WriteParameters } from '../updates/statements.js'
-import type { ToolColumn } from './fields.js'
+import { nextVersion, type WriteParameters, writing } from '../updates/statements.js'
+import { COLUMNS, type ToolColumn } from './fields.js'
 import { hasNamesBeside } from './function-names.js'
 import type { CheckedDefinition, PlannedHeader } from './rules.js'
 import { ToolSummary } from './schema.js'
@@ -25,21 +25,17 @@ export async function readLinkable(db: Kysely<Tables>, id: number, viewer: Viewe
   return await linkable.$if(locks, query => query.forShare()).executeTakeFirst()
 }
 
-interface ToolParameters extends WriteParameters {
+interface ToolParameters {
   definition_hash: string | null
   /** The names of the functions of a new definition. */
   names: readonly string[]
 }
 
-const TYPES: SqlTypes<ToolParameters> = {
-  ...WRITE_TYPES,
-  ...{ definition_hash: 'text', names: 'text[]' },
-}
-
 /** Stores a tool's columns and its audit row. Stores nothing if the row is locked, or if its version or the caller's rights have changed. */
-export const writeTool = forColumns<ToolColumn, ToolParameters, { version: number; has_names_beside: boolean }>(
+export const writeTool = writing<ToolColumn, ToolParameters, { version: number; has_names_beside: boolean }>(
   'tool_write',
-  TYPES,
+  COLUMNS,
+  { definition_hash: 'text', names: 'text[]' },
   (param, changed) => {
     const written = queries()
       .with(
@@ -91,7 +87,7 @@ export const removeTool = statement<ViewerParameters & AuditEntry, { version: nu
 )
 
 /** SQL: the tool `t`, locked without waiting. Selects no row if the tool or the rights have changed since the decision. */
-function lockedTool(param: Param<ToolParameters>) {
+function lockedTool(param: Param<WriteParameters>) {
   const viewer = viewerOf(param)
   return queries()
     .selectFrom('tool as t')

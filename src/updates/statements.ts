@@ -16,12 +16,12 @@ import type { Viewer } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { columnsOf, lit, on, queries } from '../db/statements/queries.js'
-import { type Param, type SqlTypes, type Statement, statement } from '../db/statements/statement.js'
+import { type Executor, type Param, type SqlTypes, type Statement, statement } from '../db/statements/statement.js'
 import type { PersonaTable, ProposalState, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
-import { type Actor, AUDIT_TYPES, type AuditEntry, type Change, nextHash } from './audit.js'
+import { type Actor, AUDIT_TYPES, type AuditEntry, nextHash } from './audit.js'
 import type { AnyColumnField } from './field-table.js'
 import { recentChanges } from './precondition.js'
-import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
+import type { Decision, ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
 const { eb } = on()
 
@@ -58,7 +58,7 @@ function asJson<State>(query: SelectQueryBuilder<Tables, never, State>) {
 /** The parameters of every statement that writes an agent or a tool. */
 export type WriteParameters = ViewerParameters & AuditEntry & { id: number; version: number; recent_changes: string }
 
-export const WRITE_TYPES: SqlTypes<WriteParameters> = {
+const WRITE_TYPES: SqlTypes<WriteParameters> = {
   ...VIEWER_TYPES,
   ...AUDIT_TYPES,
   ...{ id: 'integer', version: 'integer', recent_changes: 'jsonb' },
@@ -74,67 +74,64 @@ export function nextVersion(alias: string, param: Param<WriteParameters>) {
   }
 }
 
-/** The columns that an update sets, from the table of fields. */
-export type Columns<Name extends string> = readonly (readonly [Name, AnyColumnField])[]
-
-/** Returns the columns that these changes set. */
-export function columnsIn<Name extends string>(changes: readonly Change[], columns: Columns<Name>): Columns<Name> {
-  return columns.filter(([name]) => changes.some(({ field }) => field === name))
-}
-
-/** The maximum number of prepared statements of each kind. Every connection to the database keeps them in memory. */
-const PREPARED_SETS_MAX = 50
+/** The maximum number of statements of each kind. Every connection to the database keeps them in memory. */
+const SETS_MAX = 50
 
 /**
- * Returns a function that returns the writing statement for a set of columns. `build` gets the new values as parameters with the names of the
- * columns. Prepared statements are built only once.
+ * Returns a function that stores a decision by one statement and returns its row, or undefined if it stored nothing. There is one prepared statement
+ * for each set of columns; after `SETS_MAX` sets, all others are written by the statement that sets all columns. `build` gets the new values as
+ * parameters with the names of the columns. `own` are the parameters that only one kind of resource has.
  */
-export function forColumns<Name extends string, P extends object, R>(
+export function writing<Name extends string, Own extends object, R>(
   name: string,
-  types: SqlTypes<P>,
-  build: (param: Param<P>, changed: Record<Name, Expression<never>>) => Compilable<R> & OperationNodeSource,
+  columns: readonly (readonly [Name, AnyColumnField])[],
+  types: SqlTypes<Own>,
+  build: (
+    param: Param<Own & WriteParameters>,
+    changed: Record<Name, Expression<never>>,
+  ) => Compilable<R> & OperationNodeSource,
 ) {
-  type All = P & Record<Name, never>
-  const built = new Map<string, Statement<All, R>>()
-  const make = (columns: Columns<Name>, isPrepared: boolean) => {
-    const own = Object.fromEntries(columns.map(([column, { column: type }]) => [column, type]))
-    return statement<All, R>(
+  type Parameters = Own & WriteParameters & Record<Name, never>
+  const built = new Map<string, Statement<Parameters, R>>()
+  const keyOf = (set: typeof columns) => set.map(([column]) => column).join()
+  const make = (set: typeof columns) => {
+    const all = {
+      ...WRITE_TYPES,
+      ...types,
+      ...Object.fromEntries(set.map(([column, { column: type }]) => [column, type])),
+    }
+    return statement<Parameters, R>(
       name,
-      { ...types, ...own } as SqlTypes<All>,
+      all as SqlTypes<Parameters>,
       param => {
-        const changed = columns.map(([column]) => [column, param(column as keyof All & Name)])
-        return build(param as Param<P>, Object.fromEntries(changed))
+        const changed = set.map(([column]) => [column, param(column as keyof Parameters & Name)])
+        return build(param as Param<Own & WriteParameters>, Object.fromEntries(changed))
       },
       true,
-      isPrepared,
     )
   }
-  return (columns: Columns<Name>): Statement<All, R> => {
-    const key = columns.map(([column]) => column).join()
-    const isPrepared = built.size < PREPARED_SETS_MAX
-    const made = built.get(key) ?? make(columns, isPrepared)
-    if (isPrepared) built.set(key, made)
-    return made
+  return async (
+    db: Executor,
+    own: Own,
+    { id, name, version, recent_changes }: VersionedState,
+    { changes, after }: Decision,
+    viewer: ViewerParameters,
+    entry: AuditEntry,
+  ): Promise<R | undefined> => {
+    const fields = changes.map(({ field }) => field)
+    const changed = columns.filter(([column]) => fields.includes(column))
+    const set = built.size < SETS_MAX || built.has(keyOf(changed)) ? changed : columns
+    const write = built.get(keyOf(set)) ?? make(set)
+    built.set(keyOf(set), write)
+    const values = set.map(([column, { column: type }]) => {
+      const value = (after as object as Record<string, unknown>)[column] // the state of a resource has all its columns
+      return [column, type === 'json' && value !== null ? JSON.stringify(value) : value]
+    })
+    const edited = name === '' ? [] : fields // a creation edits no field
+    const recent = JSON.stringify(recentChanges(recent_changes, edited, entry.actor_id))
+    const next = { id, version, recent_changes: recent, ...viewer, ...entry }
+    return await write.first(db, { ...own, ...next, ...(Object.fromEntries(values) as Record<Name, never>) })
   }
-}
-
-/** Returns the parameters of every write, with the new values of `columns`, the columns that the changes set. */
-export function writeParameters<Name extends string>(
-  columns: Columns<Name>,
-  { id, name, version, recent_changes }: VersionedState,
-  changes: readonly Change[],
-  viewer: ViewerParameters,
-  entry: AuditEntry,
-) {
-  const to = new Map(changes.map(change => [change.field, change.to]))
-  const values = columns.map(([name, { column }]) => {
-    const value = to.get(name)
-    return [name, column === 'json' && value !== null ? JSON.stringify(value) : value]
-  })
-  const edited = name === '' ? [] : changes.map(({ field }) => field) // a creation edits no field
-  const recent = JSON.stringify(recentChanges(recent_changes, edited, entry.actor_id))
-  const changed: Record<Name, never> = Object.fromEntries(values)
-  return { id, version, recent_changes: recent, ...viewer, ...entry, ...changed }
 }
 
 /** Takes the next id from the sequence. The id is not reused if the transaction fails. */

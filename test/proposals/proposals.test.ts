@@ -144,6 +144,16 @@ t.test('409 with the fields that changed since the base; 412 where the record ch
   const refused = (await approve(first)).json()
   t.match(refused, { error_code: 'PROPOSAL_CONFLICT', conflicts: ['name'] })
   t.match((await get(`/proposals/${first}`, bob)).json(), { conflicts: ['name'], changes: [{ from: 'c', to: 'a' }] })
+  const rows = await world.query`delete from audit where resource_id = ${id} and version_after > 1 returning *`
+  t.match(
+    (await get(`/proposals/${second}`, bob)).json(),
+    { conflicts: ['description'] },
+    'what was pruned may conflict',
+  )
+  await world.database.db
+    .insertInto('audit')
+    .values(rows as never)
+    .execute()
   const stale = await call('POST', `/proposals/${second}/approve`, {
     token: alice,
     headers: { 'if-match': String(etag) },

@@ -58,6 +58,19 @@ t.test('one row for each effective change of an agent, none for what is refused,
   t.equal((await auditRows(db, 'persona', 11)).length, before.length + 1)
 })
 
+t.test('each of 63 sets of columns, more than there are prepared statements for, stores all its values', async t => {
+  const names = ['name', 'description', 'system_prompt', 'num_chunks', 'starter_messages', 'task_prompt']
+  for (let set = 1; set < 64; set++) {
+    const messages = set % 5 ? [{ name: `m${set}`, message: 'hi' }] : null
+    const values = [`n${set}`, `d${set}`, `s${set}`, set, messages, `t${set}`]
+    const body = Object.fromEntries(names.map((name, i) => [name, values[i]]).filter((_, i) => set & (1 << i)))
+    const before = (await call('GET', '/persona/4', { token: admin })).json()
+    const answer = await call('PATCH', `/persona/4?update_mask=${Object.keys(body)}`, { token: admin, body })
+    t.equal(answer.statusCode, 200, answer.body)
+    t.same((await call('GET', '/persona/4', { token: admin })).json(), { ...before, ...body })
+  }
+})
+
 t.test('a chain of changes by two people, with texts that JSON escapes; times do not run back', async t => {
   const people = [alice, admin]
   for (let i = 0; i < 21; i++) {
