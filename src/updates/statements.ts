@@ -20,6 +20,7 @@ import { type Executor, type Param, type SqlTypes, type Statement, statement } f
 import type { PersonaTable, ProposalState, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
 import { type Actor, AUDIT_TYPES, type AuditEntry, nextHash } from './audit.js'
 import type { AnyColumnField } from './field-table.js'
+import { SHOWN_BYTES_MAX } from './history.js'
 import { recentChanges } from './precondition.js'
 import type { Decision, ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
@@ -197,8 +198,6 @@ export function auditEntry<T extends ResourceTypes>(
   }
 }
 
-const KEPT_BYTES_MAX = 4 * 1024
-
 /**
  * Ends the matching open proposals and removes their long values. Returns their number. If the caller of this function also changes the record, it must
  * have locked it. `by` is null for the operator.
@@ -221,7 +220,7 @@ export async function endProposals(
 
 /** SQL: the fields of a proposal, with null for the definition and for long values. */
 const KEPT = sql`(
-  select json_object_agg(key, case when key <> 'definition' and octet_length(value::text) <= ${sql.lit(KEPT_BYTES_MAX)} then value end)
+  select json_object_agg(key, case when key <> 'definition' and octet_length(value::text) <= ${sql.lit(SHOWN_BYTES_MAX)} then value end)
   from json_each(fields))`
 
 /** Closes the open proposals of a record if the change deletes the record. */
