@@ -4,7 +4,7 @@ import { LRUCache } from 'lru-cache'
 import { ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
 import { answerTagged, JSON_TYPE } from '../http/answer.js'
 import { readResponses, responses } from '../http/openapi.js'
-import { IfNoneMatch, NO_PRECONDITION } from '../http/parameters.js'
+import { IfNoneMatch } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { actorOf } from '../http/writes.js'
 import { isVisible } from '../persona/rules.js'
@@ -13,7 +13,7 @@ import { openSecret } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import { Header } from '../tool/headers.js'
 import { ToolFunction, ToolRecord, ToolSnapshot } from '../tool/schema.js'
-import { bytesShown, members } from '../tool/snapshot.js'
+import { members } from '../tool/snapshot.js'
 import { storedText } from '../tool/tool-use.js'
 import type { ToolOptions } from '../tool/write-tool.js'
 import { words } from '../updates/field-table.js'
@@ -70,9 +70,7 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
     '/runtime/persona/:persona_id',
     {
       exposeHeadRoute: true,
-      config: {
-        policy: { permission: 'basic', resource: 'persona', answersSecrets: true, lookup: AGENT_LOOKUP },
-      },
+      config: { policy: { permission: 'basic', resource: 'persona', answersSecrets: true, lookup: AGENT_LOOKUP } },
       schema: {
         operationId: 'read_runtime_persona',
         summary: 'Read Runtime Persona',
@@ -92,15 +90,11 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
       const { llm_model_provider_override: provider, llm_model_version_override: version } = agent
       const shown = members({ ...agent, model: { provider, version } }, AGENT_MEMBERS)
       // The entity tag uses the mask of each header value, because rotating keys does not change the mask.
-      const masked = tools.map(({ sealed, is_recorded: _, ...tool }) => [tool, sealed.map(({ mask }) => mask)])
+      const masked = tools.map(({ sealed, ...tool }) => [tool, sealed.map(({ mask }) => mask)])
       const tag = contentTag(VERSION, shown, JSON.stringify(masked))
-      const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
-      if (namesState(ifNoneMatch, tag)) return answerTagged(reply, tag, '', ifNoneMatch)
-      requireRoom(
-        tools.reduce((sum, tool) => sum + bytesShown(tool), secret_bytes),
-        options,
-      )
-      const callable = await callableTools(options, request, tools)
+      const ifNoneMatch = request.headers['if-none-match']
+      if (ifNoneMatch && namesState(ifNoneMatch, tag)) return answerTagged(reply, tag, '', ifNoneMatch)
+      const callable = await callableTools(options, request, tools, secret_bytes)
       await recordReads(options.database, actorOf(request), tools)
       return answerTagged(reply, tag, `{${shown},"tools":${JSON.stringify(callable)}}`)
     },
@@ -139,38 +133,36 @@ interface CallableTool extends Record<string, unknown> {
   functions: { name: string }[] | null
 }
 
-async function callableTools(options: ToolOptions, request: FastifyRequest, tools: readonly RuntimeTool[]) {
+async function callableTools(
+  options: ToolOptions,
+  request: FastifyRequest,
+  tools: readonly RuntimeTool[],
+  secretBytes: number,
+): Promise<CallableTool[]> {
   const callable: CallableTool[] = []
-  let bytesMade = 0
+  let answerBytes = secretBytes
   for (const tool of tools) {
     const shown = Object.fromEntries([...TOOL_FIELDS, 'version' as const].map(name => [name, tool[name]]))
-    const { bytes, ...functions } = await functionsOf(options, request, tool) // one after another, because a token can use only one worker at a time
-    bytesMade += bytes
-    requireRoom(bytesMade, options)
-    callable.push({ ...shown, id: tool.id, headers: headersOf(options.ring, tool), ...functions })
+    const functions = await functionsOf(options, request, tool) // one after another, because a token can use only one worker at a time
+    answerBytes += Buffer.byteLength(functions)
+    if (answerBytes > options.snapshotBytesMax) throw new SnapshotTooLarge(answerBytes, options.snapshotBytesMax)
+    callable.push({ ...shown, id: tool.id, headers: headersOf(options.ring, tool), ...JSON.parse(functions) })
   }
   return withUniqueNames(callable)
 }
 
-function requireRoom(bytes: number, { snapshotBytesMax }: ToolOptions): void {
-  if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
-}
-
-/** Caches functions by the hash of the definition and the tool's header names, which determine them. */
-const known = new LRUCache<string, Pick<CallableTool, 'functions'> & { bytes: number }>({ maxSize: 4 * 1024 * 1024 })
+/** Caches functions as JSON by the hash of the definition and the tool's header names, which determine them. */
+const known = new LRUCache<string, string>({ maxSize: 4 * 1024 * 1024 })
 
 async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: FastifyRequest, tool: RuntimeTool) {
-  if (tool.in_code_tool_id !== null || tool.mcp_server_id !== null) return { functions: null, bytes: 0 }
+  if (tool.in_code_tool_id !== null || tool.mcp_server_id !== null) return '{"functions":null}'
   const headerNames = tool.sealed.map(({ name }) => name)
   const key = JSON.stringify([tool.definition_hash, headerNames])
-  const cached = known.get(key)
-  if (cached !== undefined) return cached
-  const job = { body: {}, caller, raw }
-  const text = await workers.run('read_functions', job, { headerNames }, storedText(database, tool))
-  const functions = JSON.parse(text) as Pick<CallableTool, 'functions'> // the task returns this type
-  const made = { ...functions, bytes: Buffer.byteLength(text) }
-  known.set(key, made, { size: key.length + text.length })
-  return made
+  const make = () =>
+    workers.run('read_functions', { body: {}, caller, raw }, { headerNames }, storedText(database, tool))
+  const functions = known.get(key) ?? (await make())
+  known.set(key, functions, { size: key.length + functions.length })
+  return functions
 }
 
 const NAME_CHARACTERS = 64
@@ -182,12 +174,11 @@ const NAME_CHARACTERS = 64
 export function withUniqueNames(tools: readonly CallableTool[]): CallableTool[] {
   const uses = new Map<string, number>()
   for (const { functions } of tools) for (const { name } of functions ?? []) uses.set(name, (uses.get(name) ?? 0) + 1)
-  const taken = new Set([...uses.keys()].filter(name => uses.get(name) === 1))
   const renamed = (name: string, id: number) => {
     const ending = (suffix: string) => `${name.slice(0, NAME_CHARACTERS - suffix.length)}${suffix}`
     let chosen = ending(`_${id}`)
-    for (let n = 2; taken.has(chosen); n++) chosen = ending(`_${n}_${id}`)
-    taken.add(chosen)
+    for (let n = 2; uses.has(chosen); n++) chosen = ending(`_${n}_${id}`)
+    uses.set(chosen, 1)
     return chosen
   }
   return tools.map(tool => {

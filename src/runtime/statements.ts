@@ -15,8 +15,6 @@ import type { Actor } from '../updates/audit.js'
 /** An enabled tool with its encrypted headers. `sealed` is in hex. Entity tags contain each header's mask in place of its value. */
 export interface RuntimeTool extends ToolState {
   sealed: Record<'name' | 'mask' | 'key_id' | 'nonce' | 'ciphertext', string>[]
-  /** True if a read of the tool's headers by this token was already recorded in the current hour. */
-  is_recorded: boolean
 }
 
 /** The state of an agent without its related records. */
@@ -35,17 +33,9 @@ const SEALED = jsonArrayFrom(
   selectFrom('sealed_header as h').selectAll('h').where('h.tool_id', '=', ref('t.id')).orderBy('h.position'),
 )
 
-const IS_RECORDED = exists(
-  selectFrom('access_event as e')
-    .where('e.kind', '=', lit('headers'))
-    .whereRef('e.token_id', '=', 'caller.token_id')
-    .whereRef('e.subject', '=', sql`t.id::text`)
-    .where(sql<SqlBool>`date_trunc('hour', e.at at time zone 'UTC') = date_trunc('hour', now() at time zone 'UTC')`),
-)
-
 function runtimeTools(ids: Expression<number[]>) {
   const enabled = toolStates(viewerOfCaller).where('t.id', '=', anyOf(ids)).where('t.enabled', '=', lit(true))
-  return enabled.select([SEALED.as('sealed'), named(IS_RECORDED, 'is_recorded')]).orderBy('t.id')
+  return enabled.select(SEALED.as('sealed')).orderBy('t.id')
 }
 
 /** Reads an agent as a `RuntimeState`. */
@@ -76,15 +66,14 @@ export const HEADERS_LOOKUP = {
 /** Records the first read of each tool's headers by this token in the current hour. An index prevents duplicates. Throws `Unavailable` for any error. */
 export async function recordReads({ db }: Database, actor: Actor, tools: readonly RuntimeTool[]): Promise<void> {
   const { actor_id, token_id, request_id, client_address } = actor
-  const ids = tools.filter(({ sealed, is_recorded }) => sealed.length > 0 && !is_recorded).map(tool => tool.id)
+  const ids = tools.filter(({ sealed }) => sealed.length > 0).map(({ id }) => id)
+  if (ids.length === 0) return
   const insert = sql`
     insert into access_event (kind, subject, at, action, actor_id, token_id, request_id, client_address, detail)
     select 'headers', tool::text, clock_timestamp(), 'read', ${actor_id}, ${token_id}, ${request_id}, ${client_address}, 'null'
     from unnest(${ids}::integer[]) tool on conflict do nothing`
-  try {
-    if (ids.length > 0) await insert.execute(db)
-  } catch (cause) {
+  await insert.execute(db).catch(cause => {
     const message = `This read of headers cannot be recorded, so it is refused. ${TRY_AGAIN}`
     throw new Unavailable('not_recorded', message, 'not_applied', { cause })
-  }
+  })
 }

@@ -192,7 +192,7 @@ t.test('503: a key that is missing is named, with the tool; a 304 needs no key',
   await rotateKeys(database.db, parseKeyRing(`${TEST_SECRET_KEYS},${keys.split(',')[0]}`))
 })
 
-t.test('409: definitions or header values beyond SNAPSHOT_BYTES_MAX; a large one is read in a worker', async t => {
+t.test('409: header values beyond SNAPSHOT_BYTES_MAX; a large one is read in a worker', async t => {
   await put(65, header(SECRET[65], 'X-Other')) // new header names, so that no functions are cached
   await query`insert into persona_tool values (50, 65)`
   const small = await appOver(t, database, { SNAPSHOT_BYTES_MAX: String(2 ** 20) })
@@ -205,7 +205,6 @@ t.test('409: definitions or header values beyond SNAPSHOT_BYTES_MAX; a large one
   t.match(await read(), { statusCode: 409 })
   await query`delete from tool_header where tool_id = 65 and position >= 100`
   await query`update tool_definition set size_bytes = ${2 ** 20}`
-  t.match(await small.call('GET', '/runtime/persona/50', { token: runtime }), { statusCode: 409 })
   await eventually(async () => (await read()).statusCode === 200) // on a busy machine, a worker can be late
   t.match((await read()).json().tools.at(-1), { id: 65, functions: [{ name: 'now_65' }] })
   await query`delete from persona_tool where tool_id = 65`
