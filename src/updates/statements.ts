@@ -94,7 +94,6 @@ export function writing<Name extends string, Own extends object, R>(
 ) {
   type Parameters = Own & WriteParameters & Record<Name, never>
   const built = new Map<string, Statement<Parameters, R>>()
-  const keyOf = (set: typeof columns) => set.map(([column]) => column).join()
   const make = (set: typeof columns) => {
     const all = {
       ...WRITE_TYPES,
@@ -121,9 +120,10 @@ export function writing<Name extends string, Own extends object, R>(
   ): Promise<R | undefined> => {
     const fields = changes.map(({ field }) => field)
     const changed = columns.filter(([column]) => fields.includes(column))
-    const set = built.size < SETS_MAX || built.has(keyOf(changed)) ? changed : columns
-    const write = built.get(keyOf(set)) ?? make(set)
-    built.set(keyOf(set), write)
+    const names = changed.map(([column]) => column).join()
+    const [set, key] = built.has(names) || built.size < SETS_MAX ? [changed, names] : [columns, 'all']
+    const write = built.get(key) ?? make(set)
+    built.set(key, write)
     const values = set.map(([column, { column: type }]) => {
       const value = (after as object as Record<string, unknown>)[column] // the state of a resource has all its columns
       return [column, type === 'json' && value !== null ? JSON.stringify(value) : value]
