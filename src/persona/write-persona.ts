@@ -26,7 +26,6 @@ const BODY_BYTES_MAX = 4 * 2 ** 20
 const BODY_BOUNDS = bodyBounds(BODY_BYTES_MAX, JSON_BOUNDS.persona.depthMax)
 
 export function registerUpdatePersona(app: FastifyInstance, options: PersonaOptions): void {
-  const sharedNames = (decision: PersonaDecision | null) => attachedNames(options.database.db, decision)
   registerWrite(app, options, {
     resource: personaResource,
     method: 'PATCH',
@@ -62,7 +61,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: PersonaOpti
           ...overwritten.map(overwriteWarning),
           ...outside.map(name => `field ${name} is outside the update_mask and was ignored`),
           ...unknownFieldWarnings(unknownWithin(PersonaUpsertRequest, body, mask)),
-          ...(await sharedNames(decision)),
+          ...(await attachedNames(options.database.db, decision)),
         ],
       }
     },
