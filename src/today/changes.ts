@@ -45,12 +45,12 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   })
   patch('/admin/persona/:persona_id/listed', AGENT, Type.Object({ is_listed: flag() }), async (request, _, body) => {
     const { persona_id: id = 0 } = request.params as { persona_id?: number }
-    return await agentsTogether(request, [id], () => ({ is_visible: body.is_listed })) // an update at the root does not include this field
+    return await changeAgents(request, [id], () => ({ is_visible: body.is_listed })) // an update at the root does not include this field
   })
   const Priorities = Type.Object({ display_priority_map: freeForm() })
   patch('/admin/agents/display-priorities', AGENTS, Priorities, async (request, _, { display_priority_map: map }) => {
     requirePriorities(map)
-    return await agentsTogether(request, Object.keys(map).map(Number), id => ({ display_priority: map[id] as number }))
+    return await changeAgents(request, Object.keys(map).map(Number), id => ({ display_priority: map[id] as number }))
   })
   const Status = Type.Object({ tool_ids: ids(), enabled: flag() })
   patch('/admin/tool/status', TOOLS, Status, async (request, _, { tool_ids, enabled }) => {
@@ -90,16 +90,11 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     return await update.call(today, Object.assign(request, { query, body: Object.fromEntries(given) }), reply)
   }
 
-  async function agentsTogether(
-    request: FastifyRequest,
-    ids: readonly number[],
-    fieldsOf: (id: number) => Partial<PersonaContent>,
-  ): Promise<null> {
-    await together(request, personaResource, ids, (state, { caller }) => {
+  function changeAgents(request: FastifyRequest, ids: number[], fieldsOf: (id: number) => Partial<PersonaContent>) {
+    return together(request, personaResource, ids, (state, { caller }) => {
       requireEditable(state, caller)
       return decisionFor(state, { ...state, ...fieldsOf(state.id) })
     })
-    return null
   }
 
   /** Changes several resources of one kind in one transaction. Each changed resource gets a new version and an audit row. */
@@ -108,7 +103,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     resource: VersionedResource<T>,
     ids: readonly number[],
     decide: (state: T['State'], request: UpdateRequest) => T['Decision'],
-  ): Promise<void> {
+  ): Promise<null> {
     const { kind } = resource
     const { headers } = request
     const basis = commonOf(request, 'update', options)
@@ -127,6 +122,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     }
     const asked = { ...basis, kind, id: 0, fields: {}, key: null, minimal: true } as T['Request'] // `decide` needs no other members
     await storeTogether({ database: options.database, resource: changing, request: asked }, ids)
+    return null
   }
 }
 

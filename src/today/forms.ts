@@ -5,7 +5,7 @@ import { InvalidRequest } from '../errors.js'
 import { NEW_AGENT } from '../persona/fields.js'
 import { type PersonaSnapshot, PersonaUpsertRequest } from '../persona/schema.js'
 import { words } from '../updates/field-table.js'
-import { flag, identifier, list, nullable, text } from '../validation/vocabulary.js'
+import { flag, identifier, list, nullable } from '../validation/vocabulary.js'
 
 /* Converts requests and answers between Onyx's newer API below `/api` and the API at the root. */
 
@@ -24,11 +24,7 @@ export const NewerPersonaRequest = Type.Object({
   ...PersonaUpsertRequest.properties,
   ...Object.fromEntries(KEPT.map(name => [name, absent(PersonaUpsertRequest.properties[name])])),
   ...{ is_featured: absent(flag()), default_model_configuration_id: absent(identifier()) },
-  ...{
-    hierarchy_node_ids: absent(list(identifier())),
-    document_ids: absent(list(text())),
-    skill_ids: absent(list(text())),
-  },
+  ...Object.fromEntries(Object.keys(LISTS).map(name => [name, absent(list(Type.Unknown()))])),
 })
 
 /** Converts a body to that of the API at the root. `creates`: adds the defaults of a creation. Throws `InvalidRequest` for values that cannot be stored. */

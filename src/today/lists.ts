@@ -1,7 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { sql, type Transaction } from 'kysely'
-import { personaAccess } from '../auth/access.js'
+import { personaAccess, seesAgent, seesTool } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
 import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { anyOf } from '../db/statements/queries.js'
@@ -57,52 +57,38 @@ export function registerLists(today: FastifyInstance, options: OperationOptions)
   })
 }
 
-const TOOL_BYTES = sql<number>`
-  octet_length(to_json(t)::text)
-  + coalesce((select size_bytes from tool_definition d where d.hash = t.definition_hash), 0)
-  + coalesce((select octet_length(json_agg(array[h.name, h.mask::text])::text) from tool_header h where h.tool_id = t.id), 0)`
+const TOOL_BYTES = sql<number>`octet_length(to_json(t)::text) + t.definition_bytes`
 const AGENT_BYTES = sql<number>`
   octet_length(to_json(p)::text)
-  + coalesce((select sum(${TOOL_BYTES}) from persona_tool l join tool t on t.id = l.tool_id where l.persona_id = p.id), 0)::float8`
+  + coalesce((select sum(${TOOL_BYTES}) from persona_tool l join shown_tool t on t.id = l.tool_id where l.persona_id = p.id), 0)::float8`
 
 async function wholeTools(trx: Transaction<Tables>, caller: Caller, { custom }: Asked, bytesMax: number) {
-  const bound = caller.token.bound?.tool
+  const viewer = viewerWithValues(viewerParameters(caller))
   const found = trx
-    .selectFrom('tool as t')
+    .selectFrom('shown_tool as t')
     .select(['t.id', TOOL_BYTES.as('bytes')])
-    .$if(bound !== undefined, query => query.where('t.id', 'in', [0, ...(bound ?? [])]))
+    .where(seesTool(viewer))
     .$if(custom === true, query => query.where('t.in_code_tool_id', 'is', null).where('t.mcp_server_id', 'is', null))
   const ids = idsOf('tool', await found.limit(RECORDS_MAX + 1).execute(), bytesMax)
-  const states = toolStates(viewerWithValues(viewerParameters(caller)))
-    .where('t.id', '=', anyOf(ids))
-    .orderBy('t.id')
-  const tools = await readStates(trx, states)
-  const definitions = await definitionsOf(
-    trx,
-    tools.map(tool => tool.definition_hash),
-  )
+  const tools = await readStates(trx, toolStates(viewer).where('t.id', '=', anyOf(ids)).orderBy('t.id'))
+  const hashes = tools.map(tool => tool.definition_hash)
+  const definitions = await definitionsOf(trx, hashes)
   return tools.map(tool => renderTool(tool, definitions.of(tool)))
 }
 
 async function wholeAgents(trx: Transaction<Tables>, caller: Caller, { editable }: Asked, bytesMax: number) {
-  const bound = caller.token.bound?.persona
-  const access = personaAccess(sql<string>`${caller.userId}::uuid`)
-  const levels = ['owner', 'editor', ...(editable ? [] : ['viewer' as const])] as const
+  const viewer = viewerWithValues(viewerParameters(caller))
   const found = trx
     .selectFrom('persona as p')
     .select(['p.id', AGENT_BYTES.as('bytes')])
-    .$if(bound !== undefined, query => query.where('p.id', 'in', [0, ...(bound ?? [])]))
-    .where('p.deleted', '=', false)
-    .$if(!isAdmin(caller), query => query.where(access, 'in', levels))
+    .where(seesAgent(viewer))
+    .$if(editable === true && !isAdmin(caller), query =>
+      query.where(personaAccess(viewer.user), 'in', ['owner', 'editor']),
+    )
   const ids = idsOf('persona', await found.limit(RECORDS_MAX + 1).execute(), bytesMax)
-  const states = personaStates(viewerWithValues(viewerParameters(caller)))
-    .where('p.id', '=', anyOf(ids))
-    .orderBy('p.id')
-  const agents = await readStates(trx, states)
-  const definitions = await definitionsOf(
-    trx,
-    agents.flatMap(({ related }) => related.tool_ids.map(tool => tool.definition_hash)),
-  )
+  const agents = await readStates(trx, personaStates(viewer).where('p.id', '=', anyOf(ids)).orderBy('p.id'))
+  const hashes = agents.flatMap(({ related }) => related.tool_ids.map(tool => tool.definition_hash))
+  const definitions = await definitionsOf(trx, hashes)
   const shown = agents.map(agent => JSON.parse(renderPersona(agent, { of: () => 'null' })))
   const members = await newerMembers(trx, shown)
   return agents.map((agent, index) => withMembers(renderPersona(agent, definitions, true), members[index]))
