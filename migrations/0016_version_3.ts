@@ -42,7 +42,7 @@ async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`alter table audit drop column idempotency_key, drop column request_fingerprint`.execute(db)
 }
 
-/** Uses the fingerprints of header values as masks and removes the key that made them. Also allows private agents to be featured, like Onyx. */
+/** Renames the fingerprints of header values to masks and drops the key that computed them. Allows private agents to be featured, like Onyx. */
 async function nameMasks(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_header rename column fingerprint to mask`.execute(db)
   await sql`drop table deployment_key`.execute(db)
@@ -51,8 +51,8 @@ async function nameMasks(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Simplifies the hash chains of the audit trail. The hashes no longer cover emails, client addresses and request ids, so these can be erased. Existing
- * rows lose their hashes. The chain of each resource starts with its next row. Access events are no longer in a chain.
+ * Simplifies the hash chains of the audit trail. The hashes no longer cover emails, client addresses and request ids, so that personal data can be
+ * erased. Existing rows lose their hashes. The chain of each resource starts with its next row. Access events are no longer in a chain.
  */
 async function simplifyChains(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -85,7 +85,7 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Adds proposed updates. `fields` has the new values as in a request, except that a definition is its hash and header values are masks.
+ * Adds proposed updates. `fields` contains the requested values, with a hash in place of a definition and masks in place of header values.
  * `size_bytes` includes the definition. The feed of changes contains the opening and the closing of each proposal.
  */
 async function addProposals(db: Kysely<unknown>): Promise<void> {
@@ -156,7 +156,7 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
 
 /**
  * Adds the feed of changes. The position of a row is its transaction id and its place. Existing rows have no position and are not in the feed.
- * `taken_from` states who can no longer see the agent. The only row of `change_feed` has the feed's id, which every cursor contains.
+ * `taken_from` lists who lost access to the agent with the change. The only row of `change_feed` has the feed's id, which every cursor contains.
  */
 async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
   await sql`create sequence change_place`.execute(db)
@@ -198,7 +198,7 @@ async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
 /** Adds access rules that several statements use (DECISIONS sections 6 and 7). The planner inlines them into the calling statement. */
 async function addAccessRules(db: Kysely<unknown>): Promise<void> {
   // The combined rights of each token. `permission` is 1 (basic), 2 (manage:actions) or 3 (admin). `offset 0` stops the planner from merging a
-  // subquery, so that it looks up one row by its key, or computes a value only once.
+  // subquery, so that the subquery looks up one row by key, or computes a value only once.
   await sql`
     create view caller as
     select t.hash, t.id as token_id, u.id as user_id, u.email, u.kind,
@@ -227,7 +227,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       select least(greatest(own, held.permission), scope) as permission,
         case when scope >= 2 then held.managed else '{}' end as managed_groups offset 0
     ) granted`.execute(db)
-  // Returns one row: the access of a user to an agent by ownership and shares.
+  // Returns one row with the access of a user to an agent, which depends on ownership, shares and whether the agent is public (`open`).
   await sql`
     create function persona_access(agent integer, owner uuid, open boolean, viewer uuid) returns table (access text)
     language sql stable as $$
@@ -242,8 +242,9 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
         having count(*) > 0
       ), case when open then 'viewer' else 'none' end) end
     $$`.execute(db)
-  // Returns one row if the viewer may manage the tool. Managers of all tools may. A group manager may manage their own tools, and tools that others
-  // attached to agents of their groups if no agent outside these groups has the tool. A restored link with an unknown author gives no right.
+  // Returns one row if the viewer may manage the custom tool: as a manager of all tools, or as a manager of `groups`. Group managers may manage their
+  // own tools, and tools that others attached to agents of `groups` if no other agent has the tool. A restored link with an unknown author gives no
+  // right.
   await sql`
     create function managed_tool(tool integer, owner uuid, is_custom boolean, viewer uuid, manages_all boolean,
       groups integer[], seen integer[]) returns table (managed_as text)
@@ -269,8 +270,8 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       cross join persona_access(p.id, p.owner_id, p.is_public, viewer)
       where l.tool_id = tool and not p.deleted and (sees_all or access <> 'none')
     $$`.execute(db)
-  // Returns one row if the viewer may see a change: the record is visible now, or it was visible before the change. `agents` and `tools` are the ids
-  // that the token is bound to, or null.
+  // Returns one row if the viewer may see a change: the record is visible now or was visible before the change. `agents` and `tools` are the ids that
+  // the token is bound to, or null.
   await sql`
     create function change_sight(kind text, record integer, fields text[], taken_from jsonb, viewer uuid, sees_all boolean,
       manages_all boolean, groups integer[], agents integer[], tools integer[]) returns table (is_seen boolean, may_edit boolean)
@@ -370,8 +371,8 @@ async function addRuntimes(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Stores the function names of each definition, so that the tools of an agent can be compared. A definition that the current rules refuse gets an
- * empty list.
+ * Stores the function names of each definition, so that equal names among the tools of an agent can be found. A definition that the current rules
+ * refuse gets an empty list.
  */
 async function addFunctionNames(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_definition add column function_names text[] not null default '{}'`.execute(db)

@@ -146,7 +146,7 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
     keepAliveTimeout: 72_000, // longer than proxies keep idle connections, so that a proxy never uses a connection that Node is closing
     http: {
       headersTimeout: 10_000,
-      // The interval at which Node checks `headersTimeout` and `requestTimeout`. Both can take effect this much later.
+      // Node checks `headersTimeout` and `requestTimeout` at this interval, so both can take effect up to a second late.
       connectionsCheckingInterval: 1_000,
       requireHostHeader: false, // `requestFault` refuses a missing Host header with our error body
     },

@@ -56,7 +56,7 @@ export class InvalidRequest extends Error {
   }
 }
 
-/** A mask in the request matches no stored secret. It can be the mask of an older version that `If-Match` names. */
+/** A mask in the request matches no stored secret. The mask can be from an older version that `If-Match` names. */
 export class UnknownRedaction extends InvalidRequest {}
 
 /** A refusal with an error code. Invalid requests use `InvalidRequest`. */

@@ -103,7 +103,7 @@ export class Lifecycle {
     return schema
   }
 
-  /** Checks the schema again, because another process can migrate it to a version that this program cannot use. */
+  /** Checks the schema again, because another process can migrate the schema to a version that this program cannot use. */
   async #probe(): Promise<Readiness> {
     this.#state = await this.#schema()
     return this.#state
@@ -126,7 +126,7 @@ export class Lifecycle {
     if (error instanceof ServerUnfit)
       return unavailable('database_unreachable', `${error.message.replace('the', 'The')}.`)
     const known = unavailableFor(error)
-    // These two reasons have their own messages. For example, a server with a full disk starts but refuses connections.
+    // `migrating` and `database_full` have their own messages. For example, a server with a full disk starts but refuses connections.
     if (known?.reason === 'migrating' || known?.reason === 'database_full')
       return unavailable(known.reason, known.message)
     const fault = isRefusedByServer(error) ? 'refuses this service' : 'does not answer'

@@ -2,7 +2,7 @@ import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import type { Actor } from '../updates/audit.js'
 
-/** SQL: for each kind of subject, a JSON object with the fields that determine access. Access events store it. */
+/** SQL by kind of subject: a JSON object with the fields that determine access, which access events store. */
 const STATES = {
   user: sql`
     select json_build_object('kind', kind, 'active', active, 'permissions', permissions)
@@ -30,7 +30,7 @@ const NO_STATE = sql`null`
 
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
 
-/** The kinds of stored events. Reading secrets as a runtime causes `headers` events. Commands cause the others. */
+/** The kinds of access events. `headers`: a runtime read the secrets of a tool. `agentctl` commands cause the other kinds. */
 export const ACCESS_KINDS = [...(Object.keys(STATES) as (keyof typeof STATES)[]), 'keys', 'apply', 'headers'] as const
 
 /** A change of access. `subject` is the id of the changed row, or empty for `keys` and `apply`. */
@@ -38,7 +38,7 @@ interface AccessChange {
   kind: AccessKind
   subject: string
   action: string
-  /** The details to store if the kind has no entry in `STATES`. */
+  /** The details to store if the kind has no entry in `STATES` or the row no longer exists. */
   detail?: unknown
 }
 

@@ -30,13 +30,13 @@ export interface ApplyOptions extends ToolSurroundings {
   actor?: Actor
 }
 
-/** The result of applying a document. If `planned` is true, nothing was stored, and new rows have the id `new`. */
+/** The result of applying a document. If `planned` is true, nothing was stored, and each new row has the placeholder `new` as its id. */
 export interface ApplyReport {
   planned: boolean
   outcomes: Outcome[]
 }
 
-/** Held while a document is applied. Without this lock, two concurrent runs could create the same row twice. */
+/** The key of the advisory lock for applying documents. Without the lock, two concurrent runs could create the same row twice. */
 const APPLY_LOCK = 7_153_002
 
 /**
@@ -80,7 +80,7 @@ export async function applyOrganisation(
   return await withRetries(() => inTransaction(database, { rollback: plan }, work), Number.POSITIVE_INFINITY)
 }
 
-/** Waits without a time limit until no other document is being applied. The lock ends with the transaction. */
+/** Takes the lock for applying documents until the end of the transaction. Waits without a time limit while another process holds the lock. */
 export async function lockApplies(trx: Transaction<Tables>): Promise<void> {
   await sql`set local lock_timeout = 0`.execute(trx)
   await sql`select pg_advisory_xact_lock(${sql.lit(APPLY_LOCK)})`.execute(trx)

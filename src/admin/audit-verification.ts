@@ -35,8 +35,8 @@ export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification
 }
 
 /**
- * An audit row with its agent or tool. The audit columns are null if the resource has no audit rows. `head` and `anchor` are the hashes at the ends
- * of its chain, in hex.
+ * An audit row with its agent or tool. The audit columns are null if the resource has no audit rows. `head` and `anchor` are the hashes, in hex, at
+ * the ends of the resource's chain.
  */
 interface Row {
   id: number
@@ -121,7 +121,7 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   else note(version, 'reordered', 'the row does not follow the row before it: one of these rows was replaced or moved')
 }
 
-/** Verifies that the last hash of the chain equals the head that is stored with the resource. */
+/** Verifies the end of a chain: an existing resource has the version and hash of the last row, and a missing one was removed. */
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
     if (!is_removal) note(version_after ?? 0, 'resource_missing', 'it no longer exists, but no row records a removal')

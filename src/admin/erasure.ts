@@ -10,7 +10,7 @@ import { operatorActor } from './operator.js'
 import { isErased, keepingAdministrator, nameOfErased } from './people.js'
 import { Refusal } from './refusal.js'
 
-/** Finds a person by email or id, and counts the audit rows with their client address. Throws `Refusal` if no data about the person is stored. */
+/** Finds a person by email or id, and counts the audit rows with a client address of the person. Throws `Refusal` if no data about the person is stored. */
 async function findPerson(db: Kysely<Tables>, named: string) {
   const uuid = canonicalUuid(named) ?? null
   const { rows } = await sql<{ id: string; email: string }>`
@@ -29,9 +29,9 @@ async function findPerson(db: Kysely<Tables>, named: string) {
 }
 
 /**
- * Erases a person: deactivates the account, and removes its email, its client addresses in the audit trail and its texts in proposals. The audit
- * chains stay valid, because their hashes do not cover these values. If the account no longer exists, the returned `email` is the id. `plan` rolls
- * the transaction back. Throws `Refusal` if no data is stored or no administrator would remain.
+ * Erases a person: deactivates the account, revokes its tokens, withdraws its open proposals, and removes its email, client addresses and texts in
+ * proposals. The audit chains stay valid, because their hashes do not cover the removed values. If the account no longer exists, the returned `email`
+ * is the id. `plan` rolls the transaction back. Throws `Refusal` if no data is stored or no administrator would remain.
  */
 export async function eraseUser(
   db: Kysely<Tables>,

@@ -48,10 +48,10 @@ export async function firstAdministrator(db: Kysely<Tables>): Promise<string | u
   return rows[0]?.email
 }
 
-/** The advisory lock of transactions that may remove an administrator. Without it, two of them could remove the last two administrators. */
+/** The key of the advisory lock for transactions that may remove an administrator. Without the lock, two of them could remove the last two administrators. */
 const ADMINISTRATORS_LOCK = 7_153_001
 
-/** Runs work in a transaction. If no administrator would remain, rolls back and throws `Refusal`. */
+/** Runs work in a transaction. If the work removes the last active administrator, rolls back and throws `Refusal`. */
 export async function keepingAdministrator<T>(
   db: Kysely<Tables>,
   work: (trx: Transaction<Tables>) => Promise<T>,
@@ -93,12 +93,12 @@ export function isEmail(text: string): boolean {
   return text.length <= EMAIL_LENGTH_MAX && /^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u.test(text)
 }
 
-/** Returns the email of an erased account. It is unique and not a valid address. */
+/** Returns the unique email that an erased account gets. No mail can reach an address below `.invalid`. */
 export function nameOfErased(id: string): string {
   return `erased-${id}@erased.invalid`
 }
 
-/** True if the account was erased. */
+/** True if the account has the email that erasing it sets. */
 export function isErased({ id, email }: { id: string; email: string }): boolean {
   return email === nameOfErased(id)
 }

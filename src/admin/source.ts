@@ -4,11 +4,11 @@ import { type Document, isCollection, isMap, isNode, isScalar, LineCounter, type
 import type { Loc } from '../errors.js'
 import { Refusal } from './refusal.js'
 
-/** A parsed JSON or YAML text. */
+/** A parsed JSON or YAML document. */
 export interface Source {
   value: unknown
   isJson: boolean
-  /** Returns the line number (from 1) of the value at each path. For a missing value, it is the line of the nearest parent. */
+  /** Returns the line number (from 1) of the value at each path. A missing value has the line of its nearest existing parent. */
   linesOf(locs: readonly Loc[]): number[]
 }
 

@@ -9,7 +9,7 @@ export type Cell = string | number | readonly (string | number)[] | null | undef
 /** Control characters, characters that change the direction of text, and separators that some terminals treat as line ends. */
 const CONTROL = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu
 
-/** Returns text for one line. Control characters are escaped as in JSON: `\n`, `\u001b`. */
+/** Escapes control characters, including newlines, as in JSON: `\n`, `\u001b`. */
 export function harmless(text: string): string {
   return text.replace(CONTROL, found => {
     const json = JSON.stringify(found).slice(1, -1)

@@ -29,7 +29,7 @@ export interface IssuedToken {
   expires_at: string | null
 }
 
-/** Scopes with their own kind of token. The first matching scope determines the kind. */
+/** The scopes that determine the kind of a token, in order of precedence. */
 const RESTRICTED = [
   ['runtime', 'runtime'],
   ['read', 'read_only'],

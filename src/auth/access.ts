@@ -45,5 +45,5 @@ export function managedAs({ user, managesAll, managedGroups, tools }: Viewer): E
   return sql`(select managed_as from managed_tool(t.id, t.user_id, ${isCustom}, ${user}, ${managesAll}, ${managedGroups}, ${tools}))`
 }
 
-/** The value of `attached_by` for a restored link with an unknown author. Such a link gives group managers no rights on its tool. */
+/** The value of `attached_by` for a restored link with an unknown author. Such a link gives group managers no right to manage the tool. */
 export const UNKNOWN_ATTACHER = '00000000-0000-0000-0000-000000000000'

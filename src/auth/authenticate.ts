@@ -133,7 +133,7 @@ export function idIn({ params }: Pick<FastifyRequest, 'params'>, parameter: stri
   return id >= 1 && id <= INT4_MAX ? id : undefined
 }
 
-/** Throws `Forbidden` if the token does not allow this request. */
+/** Throws `Forbidden` if the caller's permission or token does not allow the request. */
 function requireAdmitted(
   { permission, managedGroupIds, token }: Caller,
   policy: RoutePolicy,
@@ -166,7 +166,7 @@ function requireAdmitted(
 
 const READ_ONLY = 'is read-only and stores nothing'
 
-/** True if a route with this policy admits the caller's token. Ignores the path and the query. */
+/** True if a route with this policy admits the caller. Ignores the path and the query. */
 export function admits({ lookup: _, ...policy }: RoutePolicy, caller: Caller): boolean {
   try {
     requireAdmitted(caller, policy, { params: {}, query: {} })

@@ -20,7 +20,7 @@ export interface Caller {
   kind: UserKind
   permission: Permission
   managedGroupIds: number[]
-  /** All rights that decisions depend on, as one text. A write compares it with the current rights. */
+  /** All rights that decisions depend on, as one string. A write compares the string with the current rights. */
   grants: string
   token: CallerToken
 }
@@ -28,7 +28,7 @@ export interface Caller {
 /** Permissions in ascending order. Each includes the earlier ones (DECISIONS section 7). */
 export const PERMISSIONS = ['basic', 'manage:actions', 'admin'] as const satisfies readonly Permission[]
 
-/** The scopes of a token. With `read` and `runtime`, nothing can be stored. With `propose`, only proposals can be stored. */
+/** The scopes of a token. A token with `read` or `runtime` can store nothing. A token with `propose` can store only proposals. */
 export const SCOPES = ['read', 'runtime', 'propose', ...PERMISSIONS] as const satisfies readonly Scope[]
 
 export function includesPermission(held: Permission, wanted: Permission): boolean {

@@ -17,7 +17,7 @@ export const ROWS_MAX = 1_000
 export const KINDS = ['persona', 'tool', 'proposal'] as const
 export type ChangeKind = (typeof KINDS)[number]
 
-/** A change that the viewer can see. `is_seen` and `may_edit`: the viewer can now see or edit the record. */
+/** A change that the viewer can see. `is_seen`: the viewer can see the record now. `may_edit`: the viewer can edit the record now. */
 export interface FeedRow extends Pick<HistoryRow, 'version' | 'at' | 'author' | 'actor_id' | 'command' | 'fields'> {
   action: string
   cursor: string

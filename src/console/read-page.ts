@@ -3,8 +3,8 @@ import type { FastifyInstance } from 'fastify'
 import { PAGE, PAGE_HEADERS, pageFile, serveFiles } from '../http/docs.js'
 
 /**
- * The content security policy. The page loads only its own files and calls only this service. Trusted types prevent it from turning text into HTML. The
- * editor creates style sheets at run time, which the nonce allows.
+ * The content security policy. The page loads only its own files and calls only this service. Trusted types prevent scripts from turning text into
+ * HTML. The editor creates style sheets at run time, which the nonce allows.
  */
 const policyOf = (style: string) =>
   `default-src 'none'; script-src 'self'; style-src 'self'${style}; img-src 'self'; connect-src 'self'; worker-src 'self'; ` +

@@ -13,7 +13,7 @@ import type { Tables } from './tables.js'
 /** The connection pools of a database. If the server is unreachable, the first statement fails, not the constructor. */
 export class Database {
   readonly db: Kysely<Tables>
-  /** A separate connection for readiness probes. It is free even if the pool is busy. */
+  /** A separate connection for readiness probes, which is free even if the pool is busy. */
   readonly probe: Kysely<Tables>
   /** For the connection counts only. Run statements with `db`. */
   readonly pool: pg.Pool
@@ -35,8 +35,8 @@ export class Database {
   }
 
   /**
-   * Returns an executor that sends reads with the same key on a shared connection, up to 8 at a time. A slow read then delays only reads with the same
-   * key. Not shared behind a pooler in transaction mode, because each read then needs its own transaction.
+   * Returns an executor that sends reads with the same key on a shared connection, up to 8 at a time. A slow read then delays only reads with the
+   * same key. Behind a pooler in transaction mode, reads are not shared, because each read needs its own transaction.
    */
   sharedReads(key: string): Executor {
     if (!this.#options.preparedStatements) return this.db
@@ -127,7 +127,7 @@ export class Database {
     if (this.pool.ending)
       return new DatabaseFault('closed', 'the connections to the database are closed', { cause: error })
     if (error instanceof pg.DatabaseError || error instanceof DatabaseFault) return error
-    // The pool's timeout error has no class.
+    // The pool's timeout error has no class of its own, so its message identifies it.
     const isWait = error instanceof Error && error.message === 'timeout exceeded when trying to connect'
     if (!isWait) return new ConnectionLost({ cause: error })
     return new DatabaseFault('waited', 'no connection became free in time', { cause: error })

@@ -28,8 +28,8 @@ const PATIENCE_MS = 60_000
 const OLDEST_UPGRADED = { version: '2.1', step: '0015_read_scope' }
 
 /**
- * Updates the schema in one transaction and returns the names of the migrations that ran. If several processes call it, one migrates and the others
- * wait. Throws the error of a failed migration, and `DatabaseFault` if another process migrates for too long.
+ * Updates the schema in one transaction and returns the names of the migrations that ran. If several processes migrate at the same time, one does the
+ * work and the others wait. Throws the error of a failed migration, and `DatabaseFault` if another process migrates for more than `patienceMs`.
  */
 export async function migrate(
   database: Database,
@@ -75,7 +75,7 @@ export async function schemaState(db: Kysely<Tables>, version: string, steps = M
   return pending.length > 0 ? { kind: 'behind', pending, isEmpty: applied.size === 0 } : { kind: 'current' }
 }
 
-/** Returns what an outdated schema lacks, and the command that updates it. */
+/** Returns a clause that states what an outdated schema lacks, and the command that updates the schema. */
 export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind' }) {
   return isEmpty
     ? { lack: 'the database is empty', command: 'agentctl init EMAIL' }

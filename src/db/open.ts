@@ -58,8 +58,8 @@ export async function openConfiguredDatabase(
 const LACKS_PASSWORD = 'client password must be' // part of the message of `pg`, which checks this before it connects
 
 /**
- * Returns advice for an operator if the database is unreachable or refuses the connection. It is the end of a sentence and has no text from the server.
- * `url` is the configured URL.
+ * Returns advice for an operator if the database is unreachable or refuses the connection. The advice ends a sentence and contains no text from the
+ * server. `url` is the configured URL.
  */
 export function connectAdvice(url: string | undefined, error?: unknown): string {
   const { code, message }: Error & { code?: unknown } = rootOf(error)

@@ -12,7 +12,7 @@ type JsonText<T> = ColumnType<T, string, string>
 
 export type Permission = 'basic' | 'manage:actions' | 'admin'
 
-/** A scope of a token. `read`, `runtime` and `propose` restrict it to reading, to runtime reads, and to proposals. */
+/** A scope of a token. `read`, `runtime` and `propose` restrict the token to reading, to reading as a runtime, or to proposals. */
 export type Scope = Permission | 'read' | 'runtime' | 'propose'
 export type UserKind = 'person' | 'service_account'
 export type ShareLevel = 'viewer' | 'editor'
@@ -25,7 +25,7 @@ export interface RecentChange {
   fields: string[]
 }
 
-/** The columns that agents and tools share: their version, recent changes and audit chain. */
+/** The columns that agents and tools share. */
 export interface VersionedTable {
   created_at: CreatedAt
   version: Generated<number>
@@ -124,7 +124,7 @@ export interface CallerView {
   expired: boolean
   /** ISO 8601 in UTC with whole seconds. */
   expires_at: string | null
-  /** True if the last recorded use is more than a minute ago. */
+  /** True if no use was recorded within the last minute. */
   use_is_stale: boolean
   scopes: Scope[] | null
   persona_ids: number[] | null
@@ -133,7 +133,7 @@ export interface CallerView {
   /** The position in `PERMISSIONS`, counted from 1. */
   permission: number
   managed_groups: number[]
-  /** All rights as one text, for comparison. */
+  /** All rights as one string, for comparison. */
   grants: string
 }
 
@@ -190,7 +190,7 @@ export interface Tables {
     function_names: Generated<readonly string[]>
   }
   persona: PersonaTable
-  /** A view with further columns, like `shown_tool` and `shown_document_set`. */
+  /** A view with more columns than are declared here, like `shown_tool` and `shown_document_set`. */
   shown_persona: Selectable<PersonaTable> & Record<'tool_ids' | 'document_set_ids' | 'label_ids', number[]>
   persona_tool: PersonaLink<{ tool_id: number; attached_by: string | null }>
   persona_document_set: PersonaLink<{ document_set_id: number }>
@@ -213,7 +213,7 @@ export interface Tables {
   }
   caller: CallerView
   audit: AuditTable
-  /** `author` is the email of the author, or `agentctl` for the operator. */
+  /** `author` is the author's email, or the id if the account no longer exists, or `agentctl` for the operator. */
   audit_entry: AuditTable & { action: 'created' | 'updated' | 'deleted' | 'restored' | 'applied'; author: string }
   access_event: {
     id: Generated<number>
@@ -244,7 +244,7 @@ export interface Tables {
     base_version: number
     author_id: string
     message: string
-    /** The new values as in a request, except that a definition is its hash and header values are masks. */
+    /** The requested values, with a hash in place of a definition and masks in place of header values. */
     fields: JsonText<Record<string, unknown>>
     definition_hash: Buffer | null
     size_bytes: number

@@ -117,13 +117,13 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
       report('changed', `the schema ${quote(name)} inside the arguments changed`)
 }
 
-/** Returns the schema with its reference resolved and the keywords next to the reference merged. */
+/** Returns the schema with its reference resolved and the keywords next to the reference merged in. */
 function resolved(schema: JsonSchema, $defs: Schemas): Schema {
   const { $ref, ...others } = asObject(schema)
   return $ref === undefined ? others : { ...asObject($defs[String($ref).slice(DEFINITIONS.length)] ?? true), ...others }
 }
 
-/** Reports differences in the properties and required properties of two object schemas. Returns the properties of both, with paths. */
+/** Reports differences in the properties and required properties of two object schemas. Returns the properties that both schemas have, with their paths. */
 function sharedMembers(old: Schema, next: Schema, path: string, report: Report): [string, JsonSchema, JsonSchema][] {
   const from = new Map<string, JsonSchema>(Object.entries(Object(old.properties)))
   const to = new Map<string, JsonSchema>(Object.entries(Object(next.properties)))

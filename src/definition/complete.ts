@@ -15,7 +15,7 @@ export interface Edit {
   msg: string
 }
 
-/** A completed definition. The places of edits, faults and warnings refer to it. */
+/** A completed definition. The places of edits, faults and warnings are places in `definition`. */
 export interface Completion {
   definition: unknown
   edits: Edit[]
@@ -27,7 +27,7 @@ interface Made extends Omit<Edit, 'loc'> {
   readonly key: string | number
 }
 
-/** An operation and its path. `items` are the path items that lead to it by reference. */
+/** An operation and its path. `items` are the path item and the path items that it refers to, in turn. */
 interface Use {
   readonly path: string
   readonly items: readonly Schema[]
@@ -37,7 +37,7 @@ interface Use {
 
 /** Definitions with one of these faults are not completed. */
 const BEYOND = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
-/** The number of characters that a completion may add to any definition. Without a limit, a small definition could grow to megabytes. */
+/** A completion may add this number of characters, and `ADDED_FOR_EACH` for each given character. Without a limit, a small definition could grow to megabytes. */
 const ADDED_CHARACTERS = 256 * 1024
 const ADDED_FOR_EACH = 16
 const MOST_ADDED = 32 * 1024 * 1024
@@ -158,7 +158,6 @@ class Completing {
     this.set(operation, 'summary', `${method.toUpperCase()} ${path}`, 'summary_added', msg)
   }
 
-  /** Declares the placeholders of the path that have no parameter. */
   private completeParameters({ path, items, operation }: Use): void {
     const { parameters: own = [] } = operation
     const template = [...(templateOf(path) ?? [])]

@@ -62,7 +62,7 @@ class Conversion {
     return JSON.parse(JSON.stringify(isEmpty ? document : { ...document, components }))
   }
 
-  /** Returns the servers for the host and these schemes, https first. Returns undefined if the document has no address. */
+  /** Returns the servers for the host and `schemes`, https first. Returns undefined if the document has no address. */
   private serversOf(schemes: unknown): { url: string }[] | undefined {
     const { host, basePath } = this.given
     const path = typeof basePath === 'string' ? basePath.replace(/^(?!\/|$)/, '/').replace(/\/$/, '') : ''
@@ -222,7 +222,7 @@ function isBody(entry: unknown): entry is Schema {
   return isObject(entry) && (entry.in === 'body' || entry.in === 'formData')
 }
 
-/** Returns the media types of a list. Replaces `ANY_TYPE` and an empty list by JSON. */
+/** Returns the media types of a list. Replaces `ANY_TYPE` and an empty list with JSON. */
 function typesOf(types: unknown): string[] {
   const named = (Array.isArray(types) ? types : []).filter(each => typeof each === 'string')
   return named.length === 0 ? [JSON_TYPE] : [...new Set(named.map(each => (each === ANY_TYPE ? JSON_TYPE : each)))]
@@ -236,7 +236,7 @@ function styleOf({ type, in: location, collectionFormat }: Schema): Schema {
   return style ?? { collectionFormat }
 }
 
-/** Makes a discriminator. Its value in Swagger 2.0 is the name of the definition, or of a definition that extends it. */
+/** Makes a discriminator. In Swagger 2.0, its values are the names of the definition and of the definitions that extend it. */
 function discriminator(propertyName: string, schema: Schema, name: string | undefined): Schema {
   const listed = Object(Object(schema.properties)[propertyName]).enum
   const isOne = name !== undefined && (!Array.isArray(listed) || listed.includes(name))

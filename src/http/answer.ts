@@ -15,7 +15,7 @@ export function notePreferences(reply: FastifyReply, preferences: Readonly<Recor
   if (applied.length > 0) reply.header('preference-applied', applied.join(', '))
 }
 
-/** Sends a 200 with this JSON text, or a 304 if `If-None-Match` has its tag. */
+/** Sends a 200 with this JSON text, or a 304 if `If-None-Match` contains `tag`. */
 export function answerTagged(
   reply: FastifyReply,
   tag: string,

@@ -23,8 +23,8 @@ declare module 'fastify' {
 const latest = new WeakMap<Socket, Exchange>()
 
 /**
- * A request with its answer. It ends when the whole answer has been handed to the operating system. If the connection closes earlier, it ends when the
- * handler reaches `onSend`, so that work for a disconnected client still counts against the limits.
+ * A request with its answer. The exchange ends when the whole answer has been handed to the operating system. If the connection closes earlier, the
+ * exchange ends when the handler reaches `onSend`, so that work for a disconnected client still counts against the limits.
  */
 export interface Exchange {
   request: FastifyRequest
@@ -113,7 +113,7 @@ function asksWithin({ request }: Exchange): boolean {
 const IN_DOUBT =
   'It is not known whether the update is stored. Repeat it with its If-Match or Idempotency-Key; if it had neither, read the record first.'
 
-/** Answers a request that is unfinished at the shutdown timeout. The outcome is unknown if its work can have begun. */
+/** Answers a request that is unfinished at the shutdown timeout. The outcome of an update is unknown if the handler may have begun. */
 function answerLate({ request, reply }: Exchange): void {
   const mayBeAtWork = request.body !== undefined || request.routeOptions.schema?.body === undefined
   const isUnknown = mayBeAtWork && request.policy?.writes === true

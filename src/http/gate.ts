@@ -32,7 +32,7 @@ export class Gate {
   total = 0
   #admitted = 0
   readonly #strangers: Semaphore
-  /** A function for each admitted request that releases its place. */
+  /** For each admitted request, the function that releases its place. */
   readonly #places = new WeakMap<FastifyRequest, () => void>()
   /** The tokens that were valid at their last authentication, by hash. The least recently used token is dropped first. */
   readonly #known: LRUCache<string, Share>
@@ -76,7 +76,7 @@ export class Gate {
     leave()
   }
 
-  /** Authenticates a request. Removes its token from the known tokens if it is no longer valid. */
+  /** Authenticates a request. Forgets a token that is no longer valid. */
   async #lookUp(hash: string, authenticate: () => Promise<void>): Promise<void> {
     try {
       await authenticate()

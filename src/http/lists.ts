@@ -200,7 +200,7 @@ export function registerHistory<T extends ResourceTypes>(
   )
 }
 
-/** Answers with a page. `next` is the address of the next page. It is relative to the current address, so that it works behind a proxy with a path prefix. */
+/** Answers with a page. `next` contains the query parameters of the next page. The link to it is relative, so that it works behind a path prefix. */
 export function answerPage(
   { query, headers }: { query: Readonly<Record<string, unknown>>; headers: { 'if-none-match'?: Precondition } },
   reply: FastifyReply,

@@ -9,8 +9,8 @@ import { clientAddressOf } from './request.js'
 const SECRET_BEARING = ['authorization', 'headers', 'body', 'custom_headers', 'parameters']
 
 /**
- * Creates the logger. It writes one JSON line for each event, without bodies and headers. Redaction is a second safeguard. pino's own stream is not
- * used, because it retries forever after a terminal has closed.
+ * Creates the logger, which writes one JSON line for each event, without bodies and headers. Redaction is a second safeguard. pino's own stream is
+ * not used, because it retries forever after a terminal has closed.
  */
 export function makeLogger(level: string, destination: DestinationStream = process.stdout): Logger {
   const options = {
@@ -35,7 +35,7 @@ export function registerRequestLog(app: FastifyInstance): void {
   })
 }
 
-/** Logs a request whose connection closed before the answer was sent. Its work can continue and be stored. */
+/** Logs a request whose connection closed before the answer was sent. The handler may continue and store the request. */
 export function logCut(exchange: Exchange): void {
   exchange.request.log.info(lineOf(exchange), 'the connection closed before the answer was sent')
 }

@@ -94,7 +94,7 @@ export function registerProbes(app: FastifyInstance, service: ReadinessSource): 
   })
 }
 
-/** Starts a server for `/metrics` and the probes on its own port. Rejects if it cannot listen there. */
+/** Starts a server for `/metrics` and the probes on a separate port. Rejects if the server cannot listen. */
 export async function listenForMetrics(
   metrics: Metrics,
   service: ReadinessSource,
@@ -111,7 +111,7 @@ export async function listenForMetrics(
   app.get('/metrics', PAGE, async (_, reply) =>
     reply.type(metrics.registry.contentType).send(await metrics.registry.metrics()),
   )
-  app.server.maxConnections = 100 // they do not count against the main port's limit
+  app.server.maxConnections = 100 // these connections do not count against the main port's limit
   await app.listen({ host, port })
   return app.server
 }

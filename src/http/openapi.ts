@@ -142,7 +142,7 @@ export const ERROR_ANSWERS: readonly TObject[] = Object.entries<ErrorAnswer>(ERR
 
 const ANY_OPERATION: readonly ErrorStatus[] = [400, 401, 403, 408, 429, 431, 500, 503]
 
-/** An answer of one operation. `body` is undefined if it has no body. */
+/** An answer of one operation. `body` is undefined if the answer has none. */
 interface OwnAnswer {
   description: string
   body?: object

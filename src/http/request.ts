@@ -46,7 +46,7 @@ export async function registerRequests(app: FastifyInstance, corsOrigins: readon
   })
 }
 
-/** Returns the address that trusted proxies report or, if it is invalid, the peer's. IPv4-mapped IPv6 addresses become IPv4. */
+/** Returns the address that trusted proxies report or, if that address is invalid, the address of the peer. IPv4-mapped IPv6 addresses become IPv4. */
 export function clientAddressOf({ ip, socket }: Pick<FastifyRequest, 'ip' | 'socket'>): string {
   const address = isIP(ip) === 0 ? (socket.remoteAddress ?? '') : ip
   return address.replace(/^::ffff:(?=\d+\.)/i, '')
@@ -88,7 +88,7 @@ export function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): 
   reply.header('x-request-id', request.id).headers(COMMON_HEADERS)
 }
 
-/** The request headers of the operations that CORS must allow explicitly. */
+/** The request headers that CORS must allow explicitly. */
 const REQUEST_HEADERS =
   'authorization, content-type, idempotency-key, if-match, if-none-match, mcp-method, mcp-name, mcp-protocol-version, prefer, ' +
   'traceparent, x-onyx-authorization, x-request-id'

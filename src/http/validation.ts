@@ -39,7 +39,7 @@ const PARAMETERS = [
   ['headers', 'headers', 'header'],
 ] as const
 
-/** Returns the function that checks a request. It stores the parsed values in the request and returns the faults. */
+/** Returns the function that checks a request. The function stores the parsed values in the request and returns the faults. */
 function requestCheck(schema: FastifySchema): (request: FastifyRequest) => Fault[] {
   const { operationId, body, querystring = operationId === undefined ? undefined : NO_PARAMETERS } = schema
   const readers = PARAMETERS.flatMap(([part, name, place]) => {
@@ -79,7 +79,7 @@ function bodyReader(schema: TObject, { querystring = NO_PARAMETERS, headers: dec
   }
 }
 
-/** The limits of bodies for each kind of resource. Definitions have further limits, and exceeding these is reported with a place. */
+/** The limits of bodies for each kind of resource. The check of definitions has further limits, and its faults include the place. */
 export const JSON_BOUNDS = {
   persona: { depthMax: 64, nodesMax: 20_000 },
   tool: { depthMax: 256, nodesMax: 1_000_000 },

@@ -175,8 +175,8 @@ function ofAct({ body }: WriteRequest, kind: ResourceKind, act: Act, id: number)
 }
 
 /**
- * Returns the part that all writes have in common. Throws `InvalidRequest` for an invalid message, and `PreconditionFailed` for a creation with
- * `If-Match` (RFC 9110, section 13.1.1).
+ * Returns the part of a write request that all acts have in common. Throws `InvalidRequest` for an invalid message, and `PreconditionFailed` for a
+ * creation with `If-Match` (RFC 9110, section 13.1.1).
  */
 export function commonOf(
   request: Unparsed & { query: unknown; headers: unknown },
@@ -207,7 +207,7 @@ export function commonOf(
   }
 }
 
-/** Throws `InvalidRequest` if a text contains characters that change how a terminal shows it. */
+/** Throws `InvalidRequest` if the text contains characters that change how a terminal shows it. */
 export function requirePlain(text = '', loc: Loc): void {
   const msg = 'Text must not contain bidirectional control characters, or control characters other than tab and newline'
   if (/[^\P{Cc}\n\t]|\p{Bidi_Control}/u.test(text)) throw new InvalidRequest([{ loc, msg, type: 'string_control' }])

@@ -33,7 +33,7 @@ export type Ask = (
 /** A refused call. The message is for the model. */
 export class CallRefused extends Error {}
 
-/** Returns the refusal of an operation. `argument` is the argument that contains the fields of the body. */
+/** Returns the error for a refused operation. `argument` is the argument that contains the fields of the body. */
 export function refusalOf(status: number, { detail, ...members }: Body, argument?: string): CallRefused {
   if (!Array.isArray(detail)) return new CallRefused(`${detail} ${JSON.stringify({ status, ...members })}`)
   const lines = (detail as Fault[]).map(({ loc: [part, ...path], msg }) => {
@@ -43,7 +43,7 @@ export function refusalOf(status: number, { detail, ...members }: Body, argument
   return new CallRefused(`Refused, and nothing was changed. Correct this and call again:${lines.join('')}`)
 }
 
-/** Returns a result with these members. `texts` are JSON answers of operations, which are inserted unchanged. */
+/** Returns a result with `members`, and with `texts`: JSON answers of operations, which are inserted unchanged. */
 function result(members: Body, texts: Record<string, string> = {}): CallToolResult {
   const others = Object.entries(texts).map(([name, json]) => `"${name}":${json}`)
   const parts = [JSON.stringify(members).slice(1, -1), ...others].filter(part => part !== '')
@@ -74,7 +74,7 @@ function operation<Input extends TObject>(
   }
 }
 
-/** Returns the schema as models get it. It allows no unknown names. It has no `$id`, because an id must occur only once in a list. */
+/** Returns the schema for models. It forbids undeclared names, and omits `$id`, because an id must occur only once in a list. */
 function shownSchema(schema: object): Tool['inputSchema'] {
   return JSON.parse(JSON.stringify(schema), (key, node: unknown) => {
     if (key === '$id') return undefined
@@ -207,7 +207,7 @@ function partsOf({ definition, ...members }: Body): Body {
   return { ...members, ...under('definition', others), ...under('definition.paths', paths) }
 }
 
-/** Puts a tag in quotes. Operations also accept `*` and lists, but these would include versions that the model has not read. */
+/** Puts a tag in quotes. Operations also accept `*` and lists, but both could match versions that the model has not read. */
 function tagOf(etag: string): string {
   return `"${etag.replaceAll('"', '')}"`
 }

@@ -9,7 +9,7 @@ import { clientAddressOf } from '../http/request.js'
 import { VERSION } from '../version.js'
 import { type Ask, CallRefused, OPERATIONS, refusalOf } from './operations.js'
 
-/** The limits of messages. Parsing larger messages would delay other requests. Clients can send larger bodies over HTTP. */
+/** The size limits of a message and of an operation's answer. Parsing larger ones would delay other requests, so clients use HTTP for them. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store or propose the update.' }
@@ -24,7 +24,8 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
     {
       bodyLimit: BODY_BYTES_MAX,
       config: { policy: { permission: 'basic', asksWithin: true } },
-      // The package checks the members of the message. A list is refused here, because the package would accept it and count it as one request.
+      // The package checks the members of the message. A list is refused here, because the package would accept a list, which would count as one
+      // request.
       schema: { hide: true, operationId: 'mcp', body: Type.Object({}) },
       // With DNS rebinding, any page can use a host name of this service. An Origin that equals Host is therefore not trusted.
       onRequest: async ({ headers: { origin } }) => {

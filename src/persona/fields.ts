@@ -49,7 +49,7 @@ interface Changeable {
   readonly nullWithoutMask?: 'kept'
 }
 
-/** A table of links between agents and other records. `section` is the list of these records in the organisation document. */
+/** A table of links between agents and other records. `section` is the list of the linked records in the organisation document. */
 export interface Link {
   readonly table: LinkTable
   readonly column: string
@@ -274,7 +274,7 @@ export function idsOf(content: PersonaContent, relation: Relation): Id[] {
   return links.map(idOf)
 }
 
-/** Compares ids in the database's order: numbers by value, texts by their UTF-8 bytes. */
+/** Compares ids in the database's order: numbers by value, strings by their UTF-8 bytes. */
 export function compareIds(a: string | number, b: string | number): number {
   if (typeof a === 'number' && typeof b === 'number') return a - b
   return Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b)))

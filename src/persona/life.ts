@@ -25,14 +25,14 @@ import {
 } from './rules.js'
 import type { PersonaState } from './state.js'
 
-/** Creates agents. Below `/api`, refuses a name that another agent of the caller has, like Onyx. For administrators, this applies to all agents. */
+/** Creates agents. Below `/api`, like Onyx, refuses a name that one of the caller's agents already has. For administrators, checks all agents' names. */
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'creation',
   decide: async (db, state, request, locks) => {
     const decision = await personaResource.decide(db, state, request, locks)
     const { name = '' } = request.fields
-    // The lock lasts until the commit. The second of two concurrent creations below `/api` then finds the first.
+    // The lock lasts until the commit. The second of two concurrent creations below `/api` then finds the agent of the first.
     if (request.isToday) await sql`select pg_advisory_xact_lock(hashtext(${name}))`.execute(db)
     const named = db
       .selectFrom('persona')
@@ -138,7 +138,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const differing = CONTENT_FIELDS.filter(field => !sameValue(after[field], then[field]))
     const left = new Map(differing.map(field => [field, leftOf(field, after, then)]))
     const changes = changedFields(state, after)
-    // Records an unknown author, because a group manager must not gain rights on a tool by restoring its link.
+    // The restored links get an unknown author, because a group manager must not gain rights on a tool by restoring its link.
     return restored({ ...decision, changes, attacher: UNKNOWN_ATTACHER }, request, left)
   },
 }
@@ -157,8 +157,8 @@ function fieldsOf(content: PersonaContent, withOwners: boolean): PersonaUpdateFi
 }
 
 /**
- * Returns a deleted agent as undeleted, so that its content can be restored. If the caller is not an administrator, fields that only administrators can
- * set get their initial values.
+ * Returns the state of a deleted agent with `deleted` set to false, so that its content can be restored. If the caller is not an administrator,
+ * fields that only administrators can set get their initial values.
  */
 function brought(state: PersonaState, caller: Caller): PersonaState {
   const reserved = isAdmin(caller) ? [] : REQUEST_FIELDS.filter(([, { changedBy }]) => changedBy === 'admin')

@@ -35,7 +35,7 @@ export interface PersonaUpdate extends UpdateRequest {
   isToday?: boolean
 }
 
-/** The newly attached ids by relation. Each must exist, and the caller must be allowed to attach it. */
+/** The newly attached ids by relation. Each record must exist, and the caller must be allowed to attach it. */
 export type Attached = Partial<Record<Relation, Id[]>>
 
 /** The records for newly attached ids. An id without a record does not exist or is hidden from the caller. */
@@ -49,7 +49,7 @@ export const NO_REFERENCES: References = {
   ...{ tool_ids: [], document_set_ids: [], label_ids: [], user_file_ids: [], users: [], groups: [] },
 }
 
-/** The decision on an allowed update, with the agent after it. */
+/** The decision on an allowed update, with the resulting agent. */
 export interface PersonaDecision extends Decision {
   after: PersonaState
   attached: Attached
@@ -63,8 +63,8 @@ export interface PersonaDecision extends Decision {
 }
 
 /**
- * Decides on an update in the order of DECISIONS section 2. The right to edit was checked before. `applied` is from `appliedTo`. Throws `Forbidden` and
- * `InvalidRequest`.
+ * Decides on an update in the order of DECISIONS section 2. Assumes that the right to edit was checked. `applied` is from `appliedTo`. Throws
+ * `Forbidden` and `InvalidRequest`.
  */
 export function decidePersona(
   state: PersonaState,
@@ -84,7 +84,7 @@ export function decidePersona(
   return { after, changes: changedFields(state.name === '' ? BLANK_AGENT : state, content), attached, kept, keptByNull }
 }
 
-/** Returns the records that an agent already refers to and those that it newly refers to. */
+/** Returns the related records of an agent, including the newly attached ones. */
 export function relatedWith({ related }: PersonaState, references: References): Related {
   return {
     tool_ids: [...related.tool_ids, ...references.tool_ids],
@@ -100,7 +100,7 @@ export function decisionFor(state: PersonaState, content: PersonaContent): Perso
   return { after: { ...state, ...content }, changes, attached: {}, kept: [], keptByNull: [] }
 }
 
-/** Decides on a deletion, which marks the agent and removes its links. The audit row contains the links. */
+/** Decides on a deletion, which marks the agent as deleted and removes its links. The audit row contains the links. */
 export function decideDeletion(state: PersonaState): PersonaDecision {
   const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, []]))
   return decisionFor(state, { ...contentOf(state), ...relations, deleted: true })
@@ -113,7 +113,7 @@ export function requireDeletable(state: PersonaState, caller: Caller): void {
   if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be deleted.')
 }
 
-/** True if the caller can see the agent. */
+/** True if the agent is not deleted and the caller has access to it. */
 export function isVisible(state: Pick<PersonaState, 'deleted' | 'access'>, caller: Caller): boolean {
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
 }
@@ -139,8 +139,8 @@ export function requireEditable(state: PersonaState, caller: Caller, proposes = 
 }
 
 /**
- * Requires the right to edit the agent, because its earlier versions may have been hidden from other callers. A deleted agent requires its owner or an
- * administrator. Throws `ResourceNotFound` and `Forbidden`.
+ * Requires the right to edit the agent, because its earlier versions may have been hidden from other callers. For a deleted agent, requires the owner
+ * or an administrator. Throws `ResourceNotFound` and `Forbidden`.
  */
 export function requireVersions(state: PersonaState, caller: Caller): void {
   if (!state.deleted) requireEditor(state, caller, 'You can see this agent but not its earlier versions')
@@ -168,7 +168,7 @@ type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'calle
 
 /**
  * Returns the content after the update. Rights are checked later. `kept` lists the fields that keep their stored values, because the caller must not
- * change them. A proposal does change these fields, and its approval checks the rights.
+ * change them. A proposal also changes the fields of administrators, because its approval checks the rights.
  */
 export function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
   const content: PersonaContent = { ...state } // copying all members is faster than selecting some
@@ -190,7 +190,7 @@ export function appliedTo(state: PersonaState, { fields, masked, strict, caller,
   return { content, kept }
 }
 
-/** Converts a requested value to its stored form. Relations become sorted ids, and `null` becomes an empty relation. */
+/** Converts a requested value to its stored form. Relations become sorted lists of ids or shares, and `null` becomes an empty list. */
 function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown, state: PersonaState): unknown {
   if (!('link' in FIELDS[name])) return value
   const ids = (value ?? []) as Id[] // the schema has checked the value
@@ -316,7 +316,7 @@ export function changedFields(before: PersonaContent, after: PersonaContent): Ch
   }))
 }
 
-/** Returns the changes that an update of these fields would make. Does not check rights and references. */
+/** Returns the changes that an update of `fields` would make. Does not check rights and references. */
 export function differenceOf(state: PersonaState, fields: PersonaUpdateFields, caller: Caller): Change[] {
   return changedFields(state, appliedTo(state, { fields, masked: true, strict: true, caller, proposes: true }).content)
 }

@@ -15,7 +15,7 @@ export const PersonaUpsertRequest = Type.Object(PROPERTIES as unknown as Request
 })
 export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
 
-/** The fields of the snapshot that are not columns. */
+/** The fields of the snapshot that the table of fields does not declare as columns. */
 const PARTS = {
   id: identifier(),
   user_file_ids: list(text()),

@@ -142,7 +142,6 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
   })
 }
 
-/** Returns the requested fields in their stored form. */
 function fieldsOf(body: Readonly<Record<string, unknown>>, mask?: string[]): PersonaUpdateFields {
   const fields = { ...body } // copying is fast, because most bodies contain few other fields
   for (const name in fields) {

@@ -13,7 +13,7 @@ import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, ResourceTypes, VersionedResource } from '../updates/resource.js'
 
-/** The new values of a proposal as in a request, except that a definition is its hash and header values are masks. */
+/** The requested values of a proposal, with a hash in place of a definition and masks in place of header values. */
 export type ProposedFields = Readonly<Record<string, unknown>>
 
 /** Returns the new values of a decision, with shares as ids. */
@@ -33,9 +33,9 @@ export function endedChanges(fields: ProposedFields): Change[] {
 /** How one kind of record is proposed and approved. */
 export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   resource: VersionedResource<T>
-  /** Returns the changes that the fields would make to the current state. */
+  /** Returns the changes that `fields` would make to the current state. */
   differenceOf(state: T['State'], fields: ProposedFields, caller: Caller): Change[]
-  /** Returns the part of an update that sets these fields. */
+  /** Returns the part of an update that sets `fields`. */
   updateOf(db: Kysely<Tables>, fields: ProposedFields, ring: KeyRing): Promise<Pick<T['Request'], 'fields'>>
   warningsOf(db: Kysely<Tables>, decision: T['Decision'], viewer: ViewerParameters): Promise<string[]>
 }

@@ -80,7 +80,7 @@ export function summaryOf({ may_decide: _, is_seen: __, ...summary }: ProposalRo
   return JSON.stringify(summary)
 }
 
-/** Returns the tag for the `If-Match` of an approval, for example `"proposal-17-7"`. It includes the version of the record that the approver has seen. */
+/** Returns the tag for the `If-Match` of an approval, for example `"proposal-17-7"`. The tag includes the version of the record that the approver has seen. */
 export function proposalTag({ id, record }: ProposalRow): string {
   return `"proposal-${id}-${record.version ?? 0}"`
 }

@@ -8,7 +8,7 @@ import { Refused, ResourceNotFound, TRY_AGAIN, Unavailable } from '../errors.js'
 import type { CheckedDefinition } from '../tool/rules.js'
 import type { ProposedFields } from './kinds.js'
 
-/** A proposal that the caller can see. It has the name and version of its record if the caller can see the record. */
+/** A proposal that the caller can see. `record` has a name and a version if the caller can see the record. */
 export interface ProposalRow {
   id: number
   kind: ResourceKind
@@ -99,7 +99,7 @@ export async function readProposal(db: Kysely<Tables>, caller: Caller, id = 0): 
   return row
 }
 
-/** Reads the new values of a proposal. The caller's right to see it must have been checked. */
+/** Reads the new values of a proposal. The caller's right to see the proposal must have been checked. */
 export async function readFields(db: Kysely<Tables>, { id }: ProposalRow): Promise<ProposedFields> {
   return (await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirstOrThrow()).fields
 }

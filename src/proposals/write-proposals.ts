@@ -176,7 +176,7 @@ interface Approval {
   ring: ToolOptions['ring']
 }
 
-/** Returns an update with the fields of a proposal and the rights of the approver. It ends the proposal in the same transaction. */
+/** Returns an update with the fields of a proposal and the rights of the approver. The update ends the proposal in the same transaction. */
 function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approval): VersionedResource<ResourceTypes> {
   const { resource, updateOf } = PROPOSAL_KINDS[kind]
   return {

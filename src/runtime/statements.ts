@@ -52,7 +52,7 @@ export const AGENT_LOOKUP = {
   }),
 }
 
-/** Reads a tool as a `RuntimeTool` if the caller can see an agent that has it. A bound token must be bound to the tool or to this agent. */
+/** Reads a tool as a `RuntimeTool` if the caller can see an agent that has it. A bound token must be bound to the tool or to such an agent. */
 export const HEADERS_LOOKUP = {
   parameter: 'tool_id',
   statement: callerStatement('caller_and_runtime_tool', id => {
@@ -63,7 +63,7 @@ export const HEADERS_LOOKUP = {
   }),
 }
 
-/** Records the first read of each tool's headers by this token in the current hour. An index prevents duplicates. Throws `Unavailable` for any error. */
+/** Records the first read of each tool's headers by the token of the actor in the current hour. An index prevents duplicates. Throws `Unavailable` for any error. */
 export async function recordReads({ db }: Database, actor: Actor, tools: readonly RuntimeTool[]): Promise<void> {
   const { actor_id, token_id, request_id, client_address } = actor
   const ids = tools.filter(({ sealed }) => sealed.length > 0).map(({ id }) => id)

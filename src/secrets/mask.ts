@@ -12,7 +12,7 @@ export function shownMask(mask: string): string {
   return `****#${mask.slice(0, 2 * MASK_BYTES)}`
 }
 
-/** True if a text looks like a mask: it contains three asterisks or the digits of one of these masks. Such a text is never stored as a secret. */
+/** True if a string looks like a mask: it contains three asterisks or the digits of one of `masks`. Such a string is never stored as a secret. */
 export function looksMasked(text: string, masks: readonly string[] = []): boolean {
   const lower = text.toLowerCase()
   return text.includes('***') || masks.some(mask => lower.includes(mask.slice(0, 2 * MASK_BYTES)))

@@ -83,7 +83,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     })
   }
 
-  /** Changes these fields of an agent with the handler `update`. Absent and null fields keep their stored values. */
+  /** Changes `fields` of an agent with the handler `update`. Absent and null fields keep their stored values. */
   async function updateBy(request: FastifyRequest, reply: FastifyReply, fields: object): Promise<unknown> {
     const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null)
     const query = { ...(request.query as object), update_mask: given.map(([name]) => name) }

@@ -12,9 +12,9 @@ import { flag, identifier, list, nullable } from '../validation/vocabulary.js'
 /** The fields that the API at the root requires. Below `/api` they can be absent or null and then keep their stored values. */
 const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')
 
-/** The fields that Onyx stores and this service does not. Each is mapped to the only value that is accepted. */
 const EMPTY = 'an empty list'
 const LISTS = { hierarchy_node_ids: EMPTY, document_ids: EMPTY, skill_ids: EMPTY }
+/** The fields that Onyx stores and this service does not, each with the value to send instead. */
 const NOT_KEPT = { ...LISTS, default_model_configuration_id: 'null' }
 
 /** Returns the schema of a field that can be absent or null. */

@@ -21,7 +21,7 @@ export async function definitionsOf(executor: Executor, hashes: readonly (string
   return { of: ({ definition_hash: hash }) => (hash === null ? 'null' : kept(found.get(hash)).text) }
 }
 
-/** Reads a stored definition. Throws `Unavailable` if it was pruned after its hash was read. */
+/** Reads a stored definition. Throws `Unavailable` if the definition was pruned after its hash was read. */
 export async function storedDefinition(executor: Executor, hash: string): Promise<CheckedDefinition> {
   return kept((await storedDefinitions(executor, [hash])).get(hash))
 }

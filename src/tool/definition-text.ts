@@ -35,7 +35,7 @@ function writtenIn(body: string): { text: string; isCompact: boolean } {
   return found
 }
 
-/** True if an odd number of backslashes precedes this place. */
+/** True if an odd number of backslashes precedes the position `at`. */
 function isEscaped(text: string, at: number): boolean {
   let start = at
   while (text.charCodeAt(start - 1) === BACKSLASH) start--

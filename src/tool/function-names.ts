@@ -27,7 +27,7 @@ const toolsOf = statement<{ ids: number[] }, NamedTool>('tools_named', { ids: 'i
   tools.where('t.id', '=', anyOf(param('ids'))),
 )
 
-/** SQL: true if an agent with the tool `id` has another tool with a function of one of these names. */
+/** SQL: true if an agent with the tool `id` has another tool with a function whose name is in `names`. */
 export function hasNamesBeside(param: Param<{ id: number; names: readonly string[] }>) {
   const { exists, selectFrom } = on()
   const beside = selectFrom('persona_tool as l')
@@ -59,7 +59,7 @@ const readToolsBeside = statement<ViewerParameters & { id: number }, NamedTool>(
   },
 )
 
-/** Returns warnings about functions with the same name in two of these tools. The tools belong to one agent. */
+/** Returns warnings about functions with the same name in two of the given tools, which belong to one agent. */
 export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]): Promise<string[]> {
   if (toolIds.length < 2) return []
   const tools = await toolsOf.run(db, { ids: toolIds.slice(0, TOOLS_MAX) })
@@ -75,8 +75,8 @@ export async function attachedNames(
 }
 
 /**
- * Returns warnings about functions of this tool that have the same name as a function of another tool of the same agent. Considers only agents that the
- * viewer can see. If reading fails, returns no warnings.
+ * Returns warnings about functions of the tool that have the same name as a function of another tool of the same agent. Considers only agents that
+ * the viewer can see. If reading fails, returns no warnings.
  */
 export async function namesBeside(
   db: Kysely<Tables>,

@@ -44,7 +44,7 @@ function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] 
       `Header name should be a token as defined in RFC 9110, with at most ${NAME_CHARACTERS_MAX} characters`,
       'invalid',
     )
-  // Gateways can replace `_` and other characters by `-` (RFC 3875, section 4.1.18).
+  // Gateways can replace `_` and other characters with `-` (RFC 3875, section 4.1.18).
   if (FORBIDDEN.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-')))
     return fault(`Header '${name}' belongs to the connection and cannot be set`, 'forbidden')
   return seen.has(name.toLowerCase())

@@ -44,7 +44,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const differing = columns.filter(column => !sameValue(decision.after[column], then[column]))
     const left = new Map<string, string>(differing.map(column => [column, column]))
     const made = restored(decision, request, left)
-    // Added after `restored`, because strict handling must not refuse a restoration for its secrets: these can never be restored.
+    // Added after `restored`, because strict handling must not refuse a restoration only because secrets are never restored.
     if (!sameValue(shownHeaders(then.headers), shownHeaders(state.headers)))
       left.set('custom_headers', 'custom_headers')
     return made
@@ -97,7 +97,7 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     (await removeTool.first(executor, { ...viewer, ...entry }))?.version,
 }
 
-/** Decides on a removal. The last audit row records it, so that `audit verify` knows why the tool is missing. */
+/** Decides on a removal. The last audit row records the removal, so that `audit verify` knows why the tool is missing. */
 export function decideRemoval(state: ToolState): ToolDecision {
   const changes = [
     { field: 'definition', from: state.definition_hash, to: null },

@@ -45,7 +45,7 @@ export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
 
 /** The stored data that a decision needs. */
 export interface References {
-  /** The name of the requested OAuth configuration. Undefined if it does not exist or the caller may not link it. */
+  /** The name of the requested OAuth configuration. Undefined if the configuration does not exist or the caller may not link it. */
   linkable: string | undefined
   /** The origins of the stored definition's servers. Empty if the request cannot add or redirect secrets. */
   storedOrigins: ReadonlySet<string>
@@ -122,7 +122,7 @@ export function requireManageable(state: ToolState): void {
   if (state.managed_as === null) throw new Forbidden(OUT_OF_SCOPE, 'manage:actions')
 }
 
-/** The message names no resource, because it could be hidden from the caller. */
+/** The message names no resource, because the resource could be hidden from the caller. */
 const OUT_OF_SCOPE =
   'A group manager may update a tool only if they own it, or if all agents that use it are shared with their groups and ' +
   'someone else attached it to one of these agents.'
@@ -247,7 +247,7 @@ function plannedHeaders(state: ToolState, headers: Header[], ring: KeyRing): Pla
   })
 }
 
-/** Returns the stored header with this name if the value is its mask. */
+/** Returns the stored header with the name `key` if `value` is its mask. */
 function headerOfMask(state: ToolState, key: string, value: string): StoredHeader | undefined {
   return state.headers.find(({ name, mask }) => name.toLowerCase() === key.toLowerCase() && shownMask(mask) === value)
 }

@@ -134,7 +134,7 @@ export const ToolFunction = Type.Object(
 const place = (description?: string) =>
   Type.Array(Type.Union([Type.String(), Type.Integer()]), description === undefined ? {} : { description })
 
-/** The answer to a read of a tool: the record or, with `view=functions`, only the functions. It is one object, because Go generators omit unions. */
+/** The answer to a read of a tool: the record or, with `view=functions`, only the functions. Both are one schema, because Go generators omit unions. */
 export const ToolRecord = Type.Object(
   {
     ...Type.Partial(ToolSnapshot).properties,

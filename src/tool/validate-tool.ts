@@ -88,7 +88,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
   )
 }
 
-/** Parses the address that `complete` adds as a server. It must meet the rules of servers. */
+/** Parses the address that `complete` adds as a server. The address must meet the rules of servers. */
 function parseServer(text: string, loc: Loc): Parsed<string> {
   const reason =
     text.length > SERVER_CHARACTERS ? `has more than ${SERVER_CHARACTERS} characters` : unusableServer(text)

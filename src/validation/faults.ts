@@ -47,7 +47,7 @@ export function collectFaults(schema: TSchema, value: unknown, loc: Loc, faults:
 
 type FaultType = keyof typeof SENTENCES
 
-/** Returns the fault of a value that is not an object or list. Includes a message if it depends on the schema. */
+/** Returns the fault of a value that is not an object or list. Includes the message if the message depends on the schema. */
 function scalarFault(schema: TSchema, value: unknown): FaultType | Omit<Fault, 'loc'> | undefined {
   switch (schema[Kind]) {
     case 'Text':
@@ -94,7 +94,7 @@ function numberFault(kind: 'int' | 'float', { minimum, maximum }: TSchema, value
   return undefined
 }
 
-/** Returns the fault, without a path, of a value that is not one of these words. */
+/** Returns the fault, without a path, of a value that is not one of `words`. */
 export function notOneOf(words: readonly unknown[]): Omit<Fault, 'loc'> {
   const alternatives = new Intl.ListFormat('en-GB', { type: 'disjunction' }).format(words.map(word => `'${word}'`))
   return { msg: `Input should be ${alternatives}`, type: 'enum' }

@@ -54,7 +54,7 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
   return { kind: 'value', value, forbidden }
 }
 
-/** Parses a text without scanning it. Returns undefined if the text must be scanned, for example because a key may be repeated or change a prototype. */
+/** Parses JSON text without scanning it. Returns undefined if the text must be scanned, for example because a key may be repeated or change a prototype. */
 function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   // Two counted nodes take at least three characters, so a shorter text cannot exceed the limit.
   if (text.length > nodesMax * 1.5) return undefined
@@ -68,7 +68,7 @@ function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   }
 }
 
-/** Counts the keys of a value. Returns NaN if it is nested deeper than `levels`, or if a key could change a prototype. */
+/** Counts the keys of a value. Returns NaN if the value is nested deeper than `levels`, or if a key could change a prototype. */
 function keysOf(value: unknown, levels: number): number {
   if (typeof value !== 'object' || value === null) return 0
   if (levels === 0) return Number.NaN

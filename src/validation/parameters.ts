@@ -60,7 +60,7 @@ export function queryText(maxLength: number, description: string) {
   return Type.Optional(parameter({ ...schema, description }, (text, loc) => checked(schema, text, loc)))
 }
 
-/** A text that must match a pattern. `msg` is the message of the fault. */
+/** A string that must match a pattern. `msg` is the message of the fault. */
 export function patterned<Value>(pattern: RegExp, description: string, msg: string, read: (text: string) => Value) {
   return Type.Optional(
     parameter({ type: 'string', pattern: pattern.source, description }, (text, loc): Parsed<Value> => {
@@ -95,7 +95,7 @@ export function queryMask(body: TObject, description: string) {
   return Type.Optional({ ...mask, [Masked]: body })
 }
 
-/** Returns the first characters of a name that a caller made up. */
+/** Shortens a name that the caller chose to 64 characters. */
 export function shortened(name: string): string {
   return name.length > NAME_LENGTH_MAX ? `${name.slice(0, NAME_LENGTH_MAX)}...` : name
 }

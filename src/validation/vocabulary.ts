@@ -11,7 +11,7 @@ const Inner = Symbol('inner')
 
 const INT4_MIN = -2_147_483_648
 
-/** A schema of our own TypeBox kind for values of this type. */
+/** A schema of our own TypeBox kind for values of the type `Value`. */
 interface Own<Value> extends TSchema {
   static: Value
 }
@@ -77,7 +77,7 @@ export function reference<Schema extends TSchema>(schema: Schema) {
   return Type.Unsafe<Static<Schema>>({ $ref: schema.$id })
 }
 
-/** Returns the first fault of a text; undefined if there is none. */
+/** Returns the first fault of a string; undefined if it has none. */
 export function textProblem(schema: TSchema, value: string) {
   const { minLength = 0, maxLength = Number.POSITIVE_INFINITY } = schema
   if (value.includes('\0')) return 'string_nul'
@@ -114,8 +114,8 @@ const DATE_TIME =
   /^(\d{4}-\d\d-\d\d)(?:[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:\.(\d+))?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)?)?$/
 
 /**
- * Parses an RFC 3339 date-time, also without an offset (UTC) or without a time. Returns UTC with microseconds. Returns undefined for other texts and
- * for years outside 1 to 9999.
+ * Parses an RFC 3339 date-time, also without an offset (UTC) or without a time. Returns UTC with microseconds. Returns undefined for other strings
+ * and for years outside 1 to 9999.
  */
 export function parseDateTime(text: string): string | undefined {
   const [, date = '', time = '00:00:00', fraction = '', offset = 'Z'] = DATE_TIME.exec(text) ?? []

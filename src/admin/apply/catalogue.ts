@@ -30,7 +30,7 @@ export interface Outcome {
   name: string
   /** `kept`: pruning could not remove the row because of `reason`. */
   action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept'
-  /** The changed fields with old and new values. A new row is compared with the initial values. Secrets are shown as masks. */
+  /** The changed fields with old and new values. For a new row, the old values are the defaults. Secrets are shown as masks. */
   fields: Change[]
   /** The effects of a new definition on the model that calls the tool. */
   impact?: string[]
@@ -39,7 +39,7 @@ export interface Outcome {
   notes?: string[]
 }
 
-/** The outcomes for some lists. `store` stores the changes. */
+/** The planned changes to one list of a document. `store` carries them out. */
 export interface Plan {
   outcomes: Outcome[]
   store(trx: Transaction<Tables>, actor: Actor): Promise<void>
@@ -56,7 +56,7 @@ interface Table {
   gone?: RawBuilder<boolean>
   /** SQL: true for rows that users of the API can rename. Their names are not unique, so these rows are found by name and owner. */
   renamable?: RawBuilder<boolean>
-  /** The kind of access event to record. Absent if changes of this list do not affect access. */
+  /** The kind of access event to record. Absent if changes to the list do not affect access or cause audit rows instead. */
   access?: AccessKind
 }
 
@@ -106,7 +106,7 @@ interface List {
   matched: readonly Matched[]
   unnamed: readonly Row[]
   ids: ReadonlySet<Id>
-  /** The ids of the rows with each name. Emails and UUIDs are in canonical form. */
+  /** The row ids for each name. Emails and UUIDs are in canonical form. */
   names: ReadonlyMap<string, readonly Id[]>
 }
 
@@ -218,7 +218,7 @@ export class Catalogue {
   }
 }
 
-/** Takes ids from a sequence for the entries without an id. Skips ids that other entries specify. */
+/** Takes ids from a sequence for new entries without an id. Skips ids that other entries specify. */
 async function newIds(
   db: Kysely<Tables>,
   table: string,

@@ -15,7 +15,7 @@ interface Link {
   table: keyof Tables
   owner: 'user_group_id' | 'document_set_id'
   lists(rows: readonly Row[]): Record<string, unknown[]>
-  /** Converts the lists of a record to rows of the table. The column `owner` is added later. */
+  /** Converts the lists of a record to rows of the table. The column that `owner` names is added later. */
   rows(record: Row): Row[]
 }
 
@@ -82,7 +82,7 @@ function linkOf(field: string, table: keyof Tables, column: string): Link {
 
 export const RECORD_SECTIONS = Object.keys(SHAPES) as Section[]
 
-/** The links that are removed together with a row. */
+/** Returns the link tables of a list. If a row is removed, its links are removed too. */
 export function linksOf(section: Section): readonly Link[] {
   return SHAPES[section].links ?? []
 }
@@ -157,7 +157,6 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
   }
 }
 
-/** Returns the record with the fields of its entry applied. */
 function mergedRecord(section: Section, before: Row, match: Matched, catalogue: Catalogue): Row {
   const record = { ...before }
   for (const field of Object.keys(before).filter(field => field !== 'id')) {

@@ -31,7 +31,7 @@ import { readSource } from '../source.js'
 import { type Catalogue, type Matched, outcomeOf, type Plan, type Planned, storeInOrder } from './catalogue.js'
 import { valueIn } from './words.js'
 
-/** The data for applying tools that is not in the document. */
+/** What a document does not contain but applying its tools requires. */
 export interface ToolSurroundings {
   ring: KeyRing
   /** The environment variables for `${env:NAME}` references. */
@@ -88,7 +88,7 @@ function blankTool(id: number): ToolState {
   return { ...BLANK_TOOL, id, headers: [] as unknown[] } as ToolState
 }
 
-/** Decides with the API's rules, but also allows changes of built-in tools. Adds faults to the catalogue. */
+/** Applies the rules of the API, but also allows changes to built-in tools. If a rule is violated, adds faults to the catalogue and returns undefined. */
 function decideAsOperator(
   state: ToolState,
   { fields, columns }: GivenTool,
@@ -112,7 +112,7 @@ function decideAsOperator(
   }
 }
 
-/** Describes how a new definition or other headers affect the model that calls the tool. For a first definition, returns its operations. */
+/** Describes how a new definition or new headers affect the model that calls the tool. If the tool had no definition, returns the operations of the new one. */
 function impactOf(before: ToolState, { fields: { definition, custom_headers }, methods = [] }: GivenTool): string[] {
   const { definition_text: stored, definition_hash: hash } = before
   const headerNamesBefore = before.headers.map(({ name }) => name)

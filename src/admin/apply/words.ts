@@ -5,9 +5,9 @@ import type { Change } from '../../updates/audit.js'
 import type { SectionName } from '../document.js'
 import { type Catalogue, type Id, type Matched, SECTIONS, TABLES } from './catalogue.js'
 
-/* Translates names of columns and audit fields to field names in documents, and back. */
+/* Converts columns and ids of the database to the field names and references of documents, and back. */
 
-/** Returns the reference to a row in a document: its name or email, or an object with its id if several rows have the name. */
+/** Returns how a document refers to a row: by its name or email if that is unique, otherwise by an object with its id. Returns an unknown id unchanged. */
 export type Refer = (section: SectionName, id: Id | null) => unknown
 
 /** Reads the names of all rows and returns a function that makes references. */

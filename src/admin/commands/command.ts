@@ -146,7 +146,7 @@ export class CommandLine {
     return (await this.database()).db
   }
 
-  /** Reads the key ring. Opens an embedded database first, because its key file is created in the same folder. */
+  /** Reads the key ring. Opens an embedded database first, because its key file must not be created if the database does not exist. */
   async ring(): Promise<KeyRing> {
     if (this.config.database.url === undefined) await this.#open()
     return configuredKeyRing(this.config)
@@ -162,7 +162,7 @@ export function wholeNumber(text: string): number {
   return Number(text)
 }
 
-/** Parses a time in UTC. */
+/** Parses a date or time in UTC and returns it in ISO 8601. */
 export function dateTime(text: string): string {
   const date = parseDateTime(text)
   if (date === undefined)

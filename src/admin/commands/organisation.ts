@@ -72,7 +72,7 @@ function printReport(call: CommandLine, report: ApplyReport): void {
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)
 }
 
-/** Prints one outcome: a line with a sign for its action, then a line for each changed field. */
+/** Prints one outcome: a line with a sign for its action, then the changed fields and the notes. */
 function printOutcome(call: CommandLine, outcome: Outcome): void {
   const { section, id, name, action, fields, reason, impact = [], notes = [] } = outcome
   const row = section === 'users' ? [section, name] : [section, id, name]

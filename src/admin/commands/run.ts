@@ -39,7 +39,7 @@ export async function run(args: readonly string[], env: Environment, output: Out
   }
 }
 
-/** All commands of `agentctl`. */
+/** Returns the program `agentctl` with all its commands. */
 export function programOf(line: CommandLine): Command {
   const program = new Command('agentctl')
     .exitOverride()
@@ -74,7 +74,7 @@ export function programOf(line: CommandLine): Command {
   return program
 }
 
-/** All commands that can be run, excluding groups of commands. */
+/** Returns all commands below `from` that can be run, which excludes groups of commands. */
 export function allCommands(from: Command): Command[] {
   return from.commands.flatMap(command => (command.commands.length > 0 ? allCommands(command) : [command]))
 }

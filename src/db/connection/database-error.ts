@@ -3,7 +3,7 @@ import pg from 'pg'
 /** The SQLSTATE codes that the program refers to by name (PostgreSQL documentation, appendix A). */
 export const SQLSTATE = { foreignKeyViolation: '23503', insufficientPrivilege: '42501' } as const
 
-/** The kinds of database errors, each with its SQLSTATE codes and classes. A FATAL error is `connection_lost`, unless its class is 53 (insufficient resources). */
+/** The kinds of database errors, each with its SQLSTATE codes and classes. FATAL and PANIC errors outside class 53 (resources) are `connection_lost`. */
 const KINDS = {
   connection_lost: '08 57P 25P03 25P04',
   // A pooler has switched to a session that lacks a prepared statement, or that already has one with this name.
@@ -86,7 +86,7 @@ function kindOf(error: unknown): DatabaseErrorKind {
   return [code, code.slice(0, 3), code.slice(0, 2)].map(part => KIND_OF_CODE.get(part)).find(kind => kind) ?? 'other'
 }
 
-/** True if the connection is lost with this error. A pooler can send such an error after the statement was applied. */
+/** True if the connection is unusable after this error. A pooler can send such an error after the statement was applied. */
 export function isLostBy(error: pg.DatabaseError): boolean {
   return /FATAL|PANIC/.test(error.severity ?? '') || kindOf(error) === 'connection_lost'
 }

@@ -11,7 +11,7 @@ export interface DatabaseOptions {
   onError?: (error: Error) => void
 }
 
-/** The minimum idle timeout of a transaction. A longer statement timeout makes it longer. */
+/** The idle timeout of a transaction, unless the statement timeout is longer and takes its place. */
 const IDLE_MIN_MS = 10_000
 
 const PLANNING = Object.entries({

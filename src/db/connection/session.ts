@@ -123,7 +123,7 @@ export class Session implements DatabaseConnection {
     return /[TE]/.test(this.#client.getTransactionStatus() ?? '')
   }
 
-  /** Translates an error. Unless the server refused the statement, it may have been applied. */
+  /** Returns the error to throw. If the connection is lost, that is `CommitUnknown` if the query may have committed, otherwise the server's error or `ConnectionLost`. */
   #translated(error: unknown, mayApply: boolean): unknown {
     if (error instanceof pg.DatabaseError) {
       const { kind } = classifyDatabaseError(error)

@@ -46,8 +46,8 @@ export interface Embedded {
 }
 
 /**
- * A shell script that is replaced by the server process. A background loop reads a pipe from the parent process. If the pipe closes without a line, the
- * parent process was killed, and the loop stops the server. It repeats the signal, because a starting server ignores it.
+ * A shell script that becomes the server process. A background subshell reads a pipe from the parent process. If the pipe closes without a line, the
+ * parent was killed, and the subshell stops the server. The signal is repeated, because a starting server ignores it.
  */
 const BECOME_SERVER = `
 umask 077
@@ -70,8 +70,8 @@ const POLL_MS = 20
 const CHECK_MS = 500
 
 /**
- * Starts the embedded PostgreSQL on a Unix socket. Only one process can run a server on the same data. The server is restarted if it ends before `stop`
- * is called, and it ends with this process. Throws `EmbeddedUnavailable` if it cannot run.
+ * Starts the embedded PostgreSQL on a Unix socket. Only one process can run a server on the same data. The server is restarted if it ends before
+ * `stop` is called, and stops with this process. Throws `EmbeddedUnavailable` if the server cannot run.
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
   if (process.platform === 'win32') throw new EmbeddedUnavailable('it does not run on Windows yet')
@@ -120,7 +120,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
 
 const GONE = 'its data folder is gone: restore it, or restart the service to begin with an empty database'
 
-/** Creates the data if it is missing. A draft folder is renamed when it is complete. If two processes do this, the first renamed folder is used. */
+/** Creates the data if it is missing. A draft folder is renamed when it is complete. If several processes create the data, the first renamed folder is used. */
 function makeData(home: Home, { dir, major }: Binaries, settings: Record<string, string>): void {
   const data = join(home.path, 'data')
   if (existsSync(data)) {
@@ -190,7 +190,7 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
   while (failed === undefined && !hasEnded(server)) {
     const { pid, state } = readPidFile(home)
     if (pid === server.pid && state === 'ready') {
-      // This process can exit while the server runs.
+      // Lets this process exit while the server runs.
       server.unref()
       ;(server.stdin as Socket).unref()
       return server
@@ -231,7 +231,7 @@ function runningServer(home: Home): number | undefined {
   }
 }
 
-/** Removes the process id file of a server that has ended. PostgreSQL would take any process with this id for its server. */
+/** Removes the process id file of a server that has ended. With the file, PostgreSQL would mistake another process with the same id for the server. */
 function removeStalePidFile(home: Home): void {
   if (readPidFile(home).pid === undefined || runningServer(home) !== undefined) return
   rmSync(join(home.path, 'data', 'postmaster.pid'), { force: true })
@@ -252,7 +252,7 @@ function readText(path: string): string {
   }
 }
 
-/** Returns the last error in a program's output without time and process id, or else the first line. */
+/** Returns the last error line of a program's output, without its time and process id. Without an error, returns the first line. */
 function causeIn(output: string): string {
   const lines = output.trim().split('\n')
   const isCause = (line: string) => /(FATAL|PANIC|error): /i.test(line) && !/FATAL: +the database system is /.test(line)

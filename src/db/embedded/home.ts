@@ -37,7 +37,7 @@ export class EmbeddedUnavailable extends Error {
 /** The account that runs the server, as options for `node:child_process`. Undefined unless this process is root. */
 export type Account = { name: string; uid: number; gid: number } | undefined
 
-/** Returns the account to run a server. PostgreSQL refuses to run as root. For root, it is the `owner` of the existing data, or else `postgres` or `nobody`. */
+/** If this process is root, returns another account for the server, which PostgreSQL requires: the `owner` of existing data, `postgres` or `nobody`. */
 export function accountFor(owner?: number): Account {
   if (process.geteuid?.() !== 0) return undefined
   const accounts = readFileSync('/etc/passwd', 'utf8')
@@ -54,7 +54,7 @@ export function nameOf(account: Account): string {
   return account ? `the user ${account.name}` : 'this user'
 }
 
-/** The environment of the server's processes. It omits our secrets and variables such as PGPORT that change their behaviour. */
+/** The environment of the server's processes. Omits secrets, and variables such as PGPORT that would change the behaviour of PostgreSQL. */
 export function serverEnvironment(): NodeJS.ProcessEnv {
   const { PATH = '/usr/local/bin:/usr/bin:/bin', TZ } = process.env
   return { PATH, LC_ALL: 'C.UTF-8', ...(TZ === undefined ? {} : { TZ }) }
@@ -69,12 +69,12 @@ export function runAs(account: Account, command: string, args: string[]) {
   return { ok: status === 0, stdout, fault: error ? String(errorCode(error)) : stderr.trim() }
 }
 
-/** Returns the code of a system error, such as `ENOENT`. */
+/** Returns the code of a system error, such as `ENOENT`; undefined for other errors. */
 export function errorCode(error: unknown): string | undefined {
   return (error as NodeJS.ErrnoException | undefined)?.code
 }
 
-/** The folder of one server with `data`, `run` (for the socket) and `log`. Only the server's account can enter it, so `trust` authentication is safe. */
+/** The folder of one server. Contains `data`, `run` (for the socket) and `log`. Only the account can enter the folder, so `trust` authentication is safe. */
 export interface Home {
   path: string
   account: Account
@@ -105,13 +105,13 @@ function homesOf(dataDir: string): [wanted: string, spare: string] {
   return [join(path, 'postgresql'), join(SHARED, `agent-embedded-data-${digest(path)}`, 'postgresql')]
 }
 
-/** True if this user owns the folder and no other user can write to it. In a shared folder, another user could have created it. */
+/** True if this user owns the folder and no other user can write to it. Other folders in a shared folder are not trusted, because anyone can create them. */
 function isOurs(folder: string): boolean {
   const stats = lstatSync(folder, { throwIfNoEntry: false })
   return stats?.isDirectory() === true && stats.uid === process.geteuid?.() && (stats.mode & 0o022) === 0
 }
 
-/** Opens or creates the home below `dataDir`, or the spare one. For root, gives it to the server's account. Throws `EmbeddedUnavailable`. */
+/** Opens or creates the home below `dataDir`, or the spare home. As root, gives the home to the server's account. Throws `EmbeddedUnavailable`. */
 export function openHome(dataDir: string, log: (line: string) => void): Home {
   const [wanted, spare] = homesOf(dataDir)
   try {
@@ -143,7 +143,7 @@ export function makeFolder(path: string): void {
   }
 }
 
-/** Creates a home and gives it to the account. The account creates `run` itself, which proves that it can write. */
+/** Creates a home and gives it to the account. The account creates `run` itself, which proves that the account can write to the home. */
 function prepared(path: string, account: Account): Home {
   mkdirSync(path, { recursive: true, mode: 0o700 })
   // Does not follow a symbolic link that another user may have placed here.
@@ -159,7 +159,7 @@ function prepared(path: string, account: Account): Home {
   return { path: home, account }
 }
 
-/** Returns the URL of the server with this home. It needs no password. */
+/** Returns the URL of the server in a home. The server requires no password. */
 export function urlOf(home: string): string {
   return `postgres:///postgres?user=postgres&host=${encodeURIComponent(join(realpathSync(home), 'run'))}&port=5432`
 }
@@ -168,7 +168,7 @@ function digest(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 12)
 }
 
-/** The programs of a PostgreSQL. */
+/** A PostgreSQL installation. `dir` is the folder of its programs. */
 export interface Binaries {
   dir: string
   version: string

@@ -65,7 +65,7 @@ export function instant(value: Expression<string | null>) {
   return fn<string>('to_char', [fn('timezone', [lit('UTC'), value]), lit('YYYY-MM-DD"T"HH24:MI:SS.US"Z"')])
 }
 
-/** SQL: an expression with a column name. */
+/** SQL: an expression with an alias. */
 export function named<T, A extends string>(value: Expression<T>, name: A) {
   return new ExpressionWrapper<Tables, never, T>(value.toOperationNode()).as(name)
 }

@@ -8,7 +8,7 @@ const RELATIVE_HOST = 'relative.invalid'
 const VARIABLE = /\{([^{}]*)\}/g
 /** Characters that URL parsers remove or replace. */
 const UNCLEAR = /[\0- \x7f\\]/
-/** Matches user info in an absolute address or after two slashes. It matches even if the rest of the address cannot be parsed. */
+/** Matches user info in an absolute address or after two slashes. Also matches if the rest of the address cannot be parsed. */
 const USER_INFO = /^(?:[a-z][\w+.-]*:[/\\]*|[/\\]{2,})[^/\\?#]*@/i
 /** The maximum number of addresses that one server can have. */
 const ADDRESSES_MAX = 256
@@ -31,7 +31,7 @@ for (const [address, bits, words] of [
     METADATA.addSubnet(prefix + words, 96 + bits, 'ipv6')
   METADATA.addSubnet(`2002:${words}::`, 16 + bits, 'ipv6')
 }
-// The prefix 64:ff9b:1::/48 (local NAT64) can embed IPv4 addresses in several ways, so all of it is blocked.
+// The prefix 64:ff9b:1::/48 (local NAT64) can embed IPv4 addresses in several ways, so the whole prefix is blocked.
 for (const [address, bits] of [
   ['fe80::', 10],
   ['fd00:ec2::254', 128],
@@ -42,13 +42,13 @@ for (const [address, bits] of [
 
 export interface Address {
   readonly text: string
-  /** The first variable without a default. A placeholder replaces it in `text`. */
+  /** The first variable without a default. `text` has a placeholder in its place. */
   readonly unfilled?: string | undefined
 }
 
 /**
- * Checks a list of servers. Calls go to the first server, so only this one is checked. Returns its addresses, the one with the default values first, or
- * an empty list if one of them is unusable.
+ * Checks a list of servers. Calls go to the first server, so the others are not checked. Returns the addresses of the first server, the one with the
+ * default values first, or an empty list if an address is unusable.
  */
 export function checkServers(servers: unknown, document: object, findings: Findings): readonly Address[] {
   const [server] = Array.isArray(servers) ? servers : []
@@ -165,7 +165,7 @@ export function leadsAway(address: string, path: string): boolean {
   const end = path.slice(0, DEFINITION_LIMITS.keyCharacters).replace(VARIABLE, 'x')
   // The common case: an absolute address, and a path that begins with one slash.
   if (ABSOLUTE.test(address) && (end === '/' || ORDINARY_PATH.test(end))) return false
-  // Clients could parse such an address as relative, so its host is uncertain.
+  // The path would extend the host name, or clients could parse the address as relative.
   if (/^https?:(?:\/\/[^/]*$|(?!\/\/))/i.test(address) && !/^(?:[/?#]|$)/.test(end)) return true
   const own = parsed(address)
   const together = parsed(joined(address, end))?.host
@@ -181,7 +181,7 @@ function canBeHost(host: string | undefined): boolean {
   return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }
 
-/** After this number of addresses, servers are compared as written, without their variables' values. */
+/** After this number of addresses, servers are compared as written, without expanding their variables. */
 const ORIGINS_READ_MAX = 10_000
 
 /** Returns all origins of a definition, including those of servers of paths and operations, because runtimes may call them. */
@@ -211,7 +211,7 @@ export function originsOf(definition: unknown): Set<string> {
   return origins
 }
 
-/** Returns the origin of an address, or `a relative address`; undefined if the host is ambiguous. */
+/** Returns the origin of an address, or `a relative address`; undefined if a variable has no default or clients could parse the address differently. */
 function originOf({ text, unfilled }: Address): string | undefined {
   const at = unfilled !== undefined || UNCLEAR.test(text) ? undefined : parsed(text)
   return at?.host === RELATIVE_HOST ? 'a relative address' : at?.origin

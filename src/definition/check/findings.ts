@@ -38,7 +38,7 @@ function show(value: unknown): string {
   return typeof value === 'object' && value !== null ? (Array.isArray(value) ? 'a list' : 'an object') : String(value)
 }
 
-/** Collects findings by the object or list that holds the value. Their full paths are determined once at the end. */
+/** Collects findings, keyed by the object or list that contains the faulty value. `located` adds the full paths in one pass. */
 export class Findings {
   readonly counts = { faults: 0, warnings: 0 }
   private readonly byHolder = new Map<object, Found[]>()
@@ -59,7 +59,7 @@ export class Findings {
     else known.push(found)
   }
 
-  /** Returns the findings in document order, with paths that begin with `at`. If there are too many, the last one states the number omitted. */
+  /** Returns the findings in document order, with paths that begin with `at`. If there are too many, the message of the last one states how many were omitted. */
   located(document: unknown, at: Loc): { faults: Fault[]; warnings: Finding[] } {
     const located: { faults: Fault[]; warnings: Fault[] } = { faults: [], warnings: [] }
     locate(document, [...at], this.byHolder, (path, { kind, rule, tail, values }) => {
@@ -108,7 +108,7 @@ function locate<T extends { tail: Loc }>(
   }
 }
 
-/** Returns the path of each of these objects in a document. An object that occurs several times gets its first path. */
+/** Returns the path of each of `objects` in a document. An object that occurs several times gets its first path. */
 export function pathsOf(document: unknown, objects: Iterable<object>, at: Loc): Map<object, Loc> {
   const paths = new Map<object, Loc>()
   const wanted = new Map(Array.from(objects, object => [object, [{ tail: [], object }]]))

@@ -40,7 +40,7 @@ export interface FieldEncoding {
 
 export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
-  /** True if an entry could not be read, so that parameters can be missing. */
+  /** True if an entry could not be read, so parameters may be missing from `byKey`. */
   isBroken: boolean
   /** The reason why a parameter cannot become an argument. If there are several, it is the reason for the first. */
   lost?: Lost | undefined
@@ -101,7 +101,7 @@ export class InputRules {
     return input && entry !== value ? { ...input, ...this.descriptionBeside(entry) } : input
   }
 
-  /** Returns the description next to a reference. OpenAPI 3.0 ignores it. */
+  /** Returns the description next to a reference, except in OpenAPI 3.0, which ignores it. */
   private descriptionBeside({ $ref, description }: Schema): { description?: string } {
     return $ref !== undefined && !this.is30 && typeof description === 'string' ? { description } : {}
   }
@@ -139,7 +139,7 @@ export class InputRules {
       ? this.references.end(requestBody)
       : this.references.chain(requestBody, 'request body', this.findings)?.at(-1)
     if (value === undefined) return undefined
-    // HTTP defines no body for GET and DELETE, so an optional body is omitted.
+    // HTTP defines no body for GET and DELETE, so an optional body is omitted if its schemas require nothing or it cannot be sent.
     const isOptional = isIgnored || ((verb === 'get' || verb === 'delete') && value.required !== true)
     if (isOptional && !this.asksFor(value)) return undefined
     if (!isIgnored && !this.bodies.has(value)) this.bodies.set(value, this.readContent(value))
@@ -151,7 +151,7 @@ export class InputRules {
     return body === undefined || 'lost' in body ? body : { ...body, ...this.descriptionBeside(requestBody) }
   }
 
-  /** True if the schema of a media type requires or limits something. */
+  /** True if the schema of one of the media types requires or limits something. */
   private asksFor({ content }: Schema): boolean {
     return Object.values(isObject(content) ? content : {}).some(each => {
       const schema = this.references.end(Object(each).schema) ?? {}
@@ -181,7 +181,7 @@ export class InputRules {
     return 'lost' in sent ? sent : { value: body, media, mediaType, ...sent }
   }
 
-  /** Reads a media type and checks its schemas. In OpenAPI 3.2, it can be a reference. */
+  /** Reads a media type and checks its schemas. In OpenAPI 3.2, a media type can be a reference. */
   private readMedia(content: Schema, name: string): Schema | undefined {
     const held = content[name] ?? {}
     if (!isObject(held)) return this.findings.fault('dict_type', content, [name])

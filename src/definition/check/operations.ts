@@ -168,7 +168,6 @@ export class OperationRules {
       if (!isSent(each, template)) this.findings.warn('parameter_ignored.unused', holder, ['parameters'], each.name)
   }
 
-  /** Checks the rules that involve the path and both parameter lists. */
   private checkTogether(own: ParameterList, { shared, template }: PathUse, operation: Schema): void {
     if (own.isBroken || shared.isBroken) return
     const most = DEFINITION_LIMITS.parametersPerOperation

@@ -7,7 +7,7 @@ export const DEFINITION_LIMITS = {
   /** The number of objects, lists, strings, numbers, booleans and nulls. */
   values: 1_000_000,
   operations: 5000,
-  /** The parameters of an operation, including those of its path item. It also limits the placeholders of a path. */
+  /** The parameters of an operation, including those of its path item. Also limits the placeholders of a path. */
   parametersPerOperation: 500,
   /** The references in one chain. */
   referenceHops: 64,
@@ -66,7 +66,7 @@ export const FAULTS = {
   functions_too_large: 'the functions have more than {count} characters together: split the definition',
 } as const
 
-/** Warnings. They do not prevent a definition from being accepted. Each names a part that neither the model nor the call receives. */
+/** Warnings. A definition with warnings is accepted. Most warnings name a part that neither the model nor the call receives. */
 export const WARNINGS = {
   'operation_passed_over.body':
     'the operation is left out: its body is neither JSON nor application/x-www-form-urlencoded',

@@ -55,7 +55,7 @@ export class Subtypes {
     return [...new Set([...this.mapping(schema).values(), ...nearest(this.children, schema)])].filter(isObject)
   }
 
-  /** Returns the mapped values with their schemas. A mapping refers to a schema by component name or by reference. */
+  /** Returns a parent's mapped values with their schemas; undefined for a broken reference. A mapping refers to a schema by component name or by reference. */
   private mapping({ discriminator }: Schema): Map<string, Schema | undefined> {
     const { mapping }: Schema = isObject(discriminator) ? discriminator : {}
     const entries = Object.entries(isObject(mapping) ? mapping : {}).map(([value, ref]) => {
@@ -71,8 +71,9 @@ export class Subtypes {
   }
 
   /**
-   * Returns the selector of a subtype. Its values are the mapped values, or else the component's name, if the property allows them. Returns undefined
-   * if no value is allowed.
+   * Returns the selector of a subtype: the values that the parent's mapping gives it, or else its component name, limited to what the property
+   * allows. If the parent does not map or contain the subtype, an inherited selector takes precedence. Undefined if the parent has no discriminator
+   * or no value remains.
    */
   selectorOf(parent: Schema, schema: Schema): Selector | undefined {
     const property = propertyOf(parent)
@@ -106,7 +107,7 @@ export class Subtypes {
     return undefined
   }
 
-  /** Warns about subtypes that a model cannot select. */
+  /** Warns about a discriminator with unresolved parts, and about subtypes that a model cannot select. */
   warnOf(schema: Schema, findings: Findings): void {
     const property = propertyOf(schema)
     const at = ['discriminator']
@@ -133,7 +134,7 @@ function addTo(sets: Map<Schema, Set<Schema>>, key: Schema, value: Schema): void
   sets.set(key, (sets.get(key) ?? new Set()).add(value))
 }
 
-/** Returns all schemas reachable through these links. Stops at schemas with a discriminator. */
+/** Returns all schemas that are reachable through `links`. Does not go beyond schemas with a discriminator. */
 function nearest(links: Map<Schema, Set<Schema>>, schema: Schema): Set<Schema> {
   const found = new Set(links.get(schema))
   for (const each of found)

@@ -215,7 +215,7 @@ class ArgumentSchemas {
     return { ...made, schema: { ...asObject(made.schema), ...(typeof own === 'string' && { description: own }) } }
   }
 
-  /** Converts a schema and adds these members and examples. The examples come from the first of `holders` that has any. */
+  /** Converts a schema and adds `members` and examples. The examples come from the first of `holders` that has any. */
   private described(schema: unknown, holders: readonly Schema[], members: Schema = {}): ConvertedSchema {
     const examples = holders.map(each => this.examplesOf(each)).find(each => each.length > 0)
     const made = this.converter.convert(schema, examples)

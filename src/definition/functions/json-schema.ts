@@ -25,7 +25,7 @@ export interface Definition {
 
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
-/** Keywords that describe a value but do not restrict it. OpenAPI 3.0 ignores all keywords next to a `$ref`; the converter keeps these. */
+/** Keywords that describe a value but do not restrict it. OpenAPI 3.0 ignores all keywords next to a `$ref`, but the converter keeps annotations. */
 const ANNOTATIONS = new Set('title description default example examples deprecated readOnly writeOnly'.split(' '))
 
 /**
@@ -46,7 +46,7 @@ export class SchemaConverter {
     this.safeNames = safePropertyNames(readings.document)
   }
 
-  /** Converts a schema and all definitions that it needs, and adds these examples. The result is shared, so do not change it. */
+  /** Converts a schema and all definitions that it needs, and adds `examples`. Callers share the result and must not change it. */
   convert(schema: unknown, examples: readonly unknown[] = []): ConvertedSchema {
     const converted = this.convertTree(schema, false, examples)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop())
@@ -177,14 +177,14 @@ export class SchemaConverter {
     }
   }
 
-  /** Converts a branch of `oneOf` or `anyOf`. Sets the value of its discriminator. */
+  /** Converts a branch of `oneOf` or `anyOf`. Fixes the value of the discriminator. */
   private branch(schema: Schema, branch: unknown): JsonSchema {
     const { subtypes, references } = this.readings
     const end = schema.discriminator === undefined ? undefined : references.end(branch)
     const isUnion = end && ((end.oneOf ?? end.anyOf) !== undefined || subtypes.alternativesOf(end).length > 0)
     const selector = end && !isUnion ? subtypes.selectorOf(schema, end) : undefined
     if (selector === undefined) return this.convertOne(branch)
-    // This value replaces the discriminator value that the branch has from its own parent.
+    // The selector replaces the discriminator value that the branch has from its own parent.
     return { allOf: [this.convertOne(branch, true), this.selector(selector)] }
   }
 
@@ -202,7 +202,7 @@ export class SchemaConverter {
     return this.definition(target, isPart, ref.slice(ref.lastIndexOf('/') + 1))
   }
 
-  /** Returns a reference to the definition of a schema. `named` is its name if the schema is not a component. */
+  /** Returns a reference to the definition of a schema. `named` is the name of a schema that is not a component. */
   private definition(value: Schema, isPart: boolean, named = ''): Schema {
     const { subtypes } = this.readings
     const isParent = value.discriminator !== undefined || subtypes.selectorsOf(value).length > 0

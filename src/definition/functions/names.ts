@@ -62,7 +62,7 @@ function namesFor(wanted: readonly Wanted[], valid: RegExp, spelt: (text: string
   })
 }
 
-/** Returns the readable part of a name. `isWhole` is false if the removed characters could have distinguished it from another name. */
+/** Returns the readable part of a name. `isWhole` is false if the removed characters could have distinguished the name from another. */
 function readableName({ id, instead }: Wanted, valid: RegExp, spelt: (text: string) => string) {
   if (valid.test(id)) return { id, name: id, isWhole: true }
   const plain = id.slice(0, NAME_CHARACTERS).normalize('NFKD').replace(/\p{M}/gu, '')
@@ -73,7 +73,7 @@ function readableName({ id, instead }: Wanted, valid: RegExp, spelt: (text: stri
   return { id, name: name.slice(0, NAME_CHARACTERS), isWhole: isWhole && name.length <= NAME_CHARACTERS }
 }
 
-/** Replaces each run of invalid characters by `_`, and removes `_` at both ends. */
+/** Replaces each run of invalid characters with `_`, and removes `_` at both ends. */
 function tidied(text: string): string {
   return text.replace(/[^A-Za-z0-9-]+/g, '_').replace(/^_|_$/g, '')
 }

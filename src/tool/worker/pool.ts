@@ -23,7 +23,7 @@ export interface TaskRequest {
   raw: { socket: { destroyed: boolean } }
 }
 
-/** A stored definition for a task. Its text is read when the task starts, so that waiting tasks do not hold it in memory. */
+/** A stored definition for a task. Its text is read when the task starts, so that waiting tasks do not hold the text in memory. */
 export interface StoredText {
   bytes: number
   /** Undefined if the definition was pruned. */

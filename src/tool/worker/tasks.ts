@@ -63,7 +63,7 @@ function updateContentOf(
 
 const NOTHING: Checked = { definitionFaults: [], notes: [], origins: new Set() }
 
-/** Checks a definition for a tool with these headers. If there are no faults, caches the result by hash. */
+/** Checks a definition for a tool with the headers `headerNames`. If there are no faults, caches the result by hash. */
 function checkedOnce(
   definition: unknown,
   { text, repeated }: Source,
