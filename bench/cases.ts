@@ -1,18 +1,17 @@
 import type { NextRequest } from './load.js'
 import { AGENTS, agentBody, definitionOf, TOOLS, type World } from './world.js'
 
-/** One kind of request. `source` returns the function that makes the requests of a connection. */
+/** A kind of request. For a world and a connection, `source` returns the function that makes each next request. */
 export interface Case {
   name: string
   status: number
-  /** True if version 1.0.0, which cannot read agents, supports the request. */
+  /** True if version 1.0.0 supports the request. That version cannot read agents. */
   isOld: boolean
   /** True if `floor.ts` supports the request: reads and updates of agents, and validations. */
   isOnFloor: boolean
   source: (world: World) => (connection: number) => NextRequest
 }
 
-/** The maximum number of connections. Each has its own rows. */
 const CONNECTIONS_MAX = 16
 
 function request(method: string, path: string, token: string | null, body: string, headers = ''): Buffer {
@@ -23,7 +22,7 @@ function request(method: string, path: string, token: string | null, body: strin
 }
 
 let counter = 0
-/** Each connection has its own agents and tools, so that no two write the same row at the same time. */
+/** Returns an agent or tool id for a connection's next request. No two connections get the same id, so they never write the same row. */
 const own = (connection: number, all: number) => 1 + ((connection + CONNECTIONS_MAX * (counter++ % 13)) % all)
 
 type Body = (id: number, text: string) => object
@@ -37,8 +36,8 @@ function agentUpdates(world: World, query = '', headers = '', body: Body = agent
 }
 
 /**
- * Updates that store a definition. With `isNew`, each definition is new. Without it, definitions repeat, so the service uses cached checks. Each tool
- * has its own function names, because all functions of an agent need different names.
+ * Updates of tools, each with a definition. With `isNew`, every definition is new. Otherwise, definitions repeat, so the service can use cached
+ * checks. Function names contain the tool's id, because all functions of an agent need different names.
  */
 function toolUpdates(world: World, isNew = false) {
   const bodyOf = (id: number, edition: string) => {

@@ -3,8 +3,8 @@ import fastify from 'fastify'
 import pg from 'pg'
 
 /*
- * The floor: the least work that Fastify, pg and PostgreSQL can do. One statement authenticates and reads an agent, and another writes it with an
- * audit row. A validation returns its body unchanged. There are no rules, checks or related records.
+ * The floor: the least work that Fastify, pg and PostgreSQL can do. One statement authenticates the caller and reads an agent, and another writes the
+ * agent with an audit row. A validation returns its body unchanged. There are no rules, checks or related records.
  */
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL ?? '', max: 16 })
 pool.on('error', () => undefined) // the database server stops before this process

@@ -11,8 +11,8 @@ export interface LoadResult {
 }
 
 /**
- * Sends requests to 127.0.0.1 for `durationMs` over `connections` keep-alive connections, one at a time on each, and measures the time of
- * answers. Uses sockets, because `node:http` needs more processor time. Throws at the first answer whose status is not `status`.
+ * Sends requests to 127.0.0.1 for `durationMs` over `connections` keep-alive connections, one at a time on each, and measures response times. Uses
+ * sockets, because `node:http` needs more processor time. Throws if an answer's status does not begin with the first digit of `status`.
  */
 export async function load(
   port: number,
@@ -57,7 +57,7 @@ function run(socket: Socket, next: NextRequest, status: number, deadline: number
       const head = bytes.toString('latin1', 0, end)
       if (head[9] !== String(status)[0])
         reject(new Error(`expected ${status}, was answered: ${bytes.toString('utf8').slice(0, 1000)}`))
-      const length = /\r\ncontent-length: (\d+)/i.exec(head)?.[1] ?? 0 // a 204 answer has no body
+      const length = /\r\ncontent-length: (\d+)/i.exec(head)?.[1] ?? 0 // a 204 answer has no Content-Length
       missingBytes = Number(length) - (bytes.length - end - 4)
     }
     socket.on('data', bytes => {

@@ -10,15 +10,15 @@ export interface Service {
 
 let port = 40_000 + (process.pid % 20_000)
 
-/** Starts a built checkout as its `npm start` does, without rate limits, and waits until it is ready. */
+/** Starts a built checkout like `npm start`, without rate limits, and waits until the service is ready. */
 export async function startService(checkout: string, env: NodeJS.ProcessEnv): Promise<Service> {
-  // The last two are settings of 2.1, which is measured next to this version.
+  // The last two settings exist only in version 2.1, so that it can be measured next to this version.
   const unlimited = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', TRANSFER_BYTES_MAX: '268435456' }
   const command = packageOf(checkout).scripts.start.replace(/^exec /, '')
   return await startProcess(checkout, command, { HOST: '127.0.0.1', LOG_LEVEL: 'warn', ...unlimited, ...env })
 }
 
-/** Runs a command that serves on `PORT`, and waits until it is ready. The command is ended when this process ends. */
+/** Runs a command that serves on `PORT`, and waits until the service is ready. Kills the command when this process exits. */
 export async function startProcess(cwd: string, command: string, env: NodeJS.ProcessEnv): Promise<Service> {
   port += 1
   const stdio = ['ignore', 'ignore', 'inherit'] as const
@@ -41,7 +41,7 @@ export function migrate(checkout: string, env: NodeJS.ProcessEnv): void {
   if (status !== 0) throw new Error(`migrate of ${checkout}: ${stderr}`)
 }
 
-/** The fields of /proc/pid/stat after the name of the process: state, parent, ... (proc_pid_stat(5)). Empty if the process has ended. */
+/** Returns the fields of /proc/pid/stat from the state on (proc_pid_stat(5)), or an empty list if the process has ended. */
 function statOf(pid: number): number[] {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'latin1')
@@ -58,7 +58,7 @@ export function parentOf(pid: number): number {
   return statOf(pid)[1] ?? 0
 }
 
-/** The processor time of a process in ms. `family` adds the time of its children, including ended ones. */
+/** Returns the processor time of a process in ms. `family` adds the time of its running and ended children. */
 export function processorMs(pid: number, family = false): number {
   const ticks = (stat: number[], end: number) => stat.slice(11, end).reduce((sum, each) => sum + each, 0)
   const pids = family ? readdirSync('/proc').filter(name => /^\d/.test(name)) : []
@@ -67,7 +67,7 @@ export function processorMs(pid: number, family = false): number {
     .map(statOf)
     .filter(stat => stat[1] === pid)
   const total = children.reduce((sum, stat) => sum + ticks(stat, 13), ticks(statOf(pid), family ? 15 : 13))
-  return total * 10 // 100 ticks a second
+  return total * 10 // Linux counts 100 ticks per second
 }
 
 export function residentMib(pid: number): number {

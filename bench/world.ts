@@ -3,7 +3,7 @@ import { mintToken } from '../src/auth/token.js'
 import { encryptSecret } from '../src/secrets/cipher.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 
-/** The size of the organisation. Its ids are known, so that requests can be made without reading the database. */
+/** The numbers of agents and other rows. Ids count from 1, so that requests can be made without reading the database. */
 export const AGENTS = 1_018
 export const TOOLS = 214
 const USERS = 1_000
@@ -15,13 +15,13 @@ const SYSTEM_PROMPT =
 export interface World {
   /** The token of Alice, who owns every agent and may manage every custom tool. */
   token: string
-  /** Alice's token for a runtime. Versions before 3.0 have no such tokens. */
+  /** Alice's token with the `runtime` scope. Not stored in versions before 3.0, which lack the scope. */
   runtimeToken: string
-  /** A token in the right form that was never issued. */
+  /** A well-formed token that was never issued. */
   unknownToken: string
 }
 
-/** Fills an empty, migrated database, of this version or an earlier one. `keys` is the key ring that encrypts stored headers. */
+/** Fills a migrated, empty database of this version or an earlier one. `keys` is the key ring that encrypts stored headers. */
 export async function fillWorld(client: pg.Client, keys: string): Promise<World> {
   const { token, hash } = mintToken('person')
   const rows = (count: number) => `generate_series(1, ${count}) n`
@@ -78,7 +78,7 @@ export async function fillWorld(client: pg.Client, keys: string): Promise<World>
   return { token, runtimeToken: runtime.token, unknownToken: mintToken('person').token }
 }
 
-/** Fills the database of `floor.ts` with the same agents and the same token. */
+/** Fills the database of `floor.ts` with the agents of `fillWorld` and the token. */
 export async function fillFloor(client: pg.Client, { token }: World): Promise<void> {
   await client.query(`
     create table floor_token (hash bytea primary key, user_id uuid not null);
@@ -94,7 +94,7 @@ export async function fillFloor(client: pg.Client, { token }: World): Promise<vo
   await client.query('vacuum (analyze)')
 }
 
-/** The body of an agent update with all fields except shares: two tools, one document set, one label. */
+/** Returns the body of an agent update with two tools, one document set and one label. */
 export function agentBody(id: number, description: string) {
   return {
     name: `Agent ${id}`,
@@ -116,7 +116,7 @@ export function agentBody(id: number, description: string) {
   }
 }
 
-/** A tool definition with this number of operations, all with parameters and some with a body. `filler` is added to each description. */
+/** Returns a tool definition whose operations all have parameters and partly a body. `filler` is added to each description. */
 export function definitionOf(operations: number, title = 'Orders', filler = '', name = 'orderOperation') {
   const parameter = (name: string, where: string, schema: object) => {
     return { name, in: where, required: where === 'path', description: `The ${name} of the order`, schema }

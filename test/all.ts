@@ -19,7 +19,7 @@ import { startServer } from './postgres.js'
  */
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
-/** The files that take longest. They start first. */
+/** The slowest files, which start first. */
 const FIRST = [
   ...['faults/embedded', 'start', 'proxy/shutdown', 'supervised', 'oldest-postgresql'],
   ...['admin/prune', 'admin/large-apply', 'matrix'],
@@ -31,7 +31,6 @@ const MEMORY_BYTES_MIN = 8e9
 /** A file that takes longer has hung. On a machine with eight busy loops, the slowest file takes nine minutes. */
 const FILE_LIMIT_S = 1_800
 
-/** The maximum numbers of lines of a failed assertion and of characters of a line in the output. */
 const FAILURE_LINES = 40
 const LINE_CHARS = 300
 
@@ -42,7 +41,7 @@ const { values, positionals: named } = parseArgs({
 const counts = { total: 0, pass: 0, fail: 0 }
 const skipped: string[] = []
 let failedFiles = 0
-/** The process groups of running files. */
+/** The process group ids of running test files. */
 const running = new Set<number>()
 process.once('exit', () => running.forEach(end))
 for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => process.exit(1))
@@ -97,12 +96,12 @@ function end(pid: number): void {
   }
 }
 
-/** Returns for example `http/rates` for `build/test/http/rates.test.js`. */
+/** Returns the name of a test file, for example `http/rates` for `build/test/http/rates.test.js`. */
 function nameOf(file: string): string {
   return relative(join('build', 'test'), file).replace(/\.test\.js$/, '')
 }
 
-/** Returns the failed assertions with their diagnostics, the YAML block after each. */
+/** Returns the failed assertions in TAP output, each with the YAML block of its diagnostics. */
 function failuresOf(output: string): string {
   const lines: string[] = []
   let left = 0
@@ -127,7 +126,7 @@ function usesGolden(file: string): boolean {
   return readFileSync(join(ROOT, file), 'utf8').includes("/golden.js'")
 }
 
-/** Moves the server and the temporary folders of the tests into memory if enough is free. */
+/** Puts the files of the server and the tests into memory if enough is free and TMPDIR is not set. */
 function keepInMemory(): void {
   if (process.env.TMPDIR || freeBytes('/dev/shm') < MEMORY_BYTES_MIN) return
   const folder = mkdtempSync('/dev/shm/agents-tests-')

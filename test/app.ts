@@ -12,7 +12,7 @@ export interface WorldApp extends World, Pick<TestService, 'app' | 'call'> {
   alice: string
 }
 
-/** Builds the application with these settings on a new copy of the organisation. Both are closed after the test. */
+/** Builds the application with settings on a new copy of the organisation's database. Closes both after the test. */
 export async function worldApp(
   t: WithTeardown,
   env: Record<string, string> = {},
@@ -23,7 +23,7 @@ export async function worldApp(
   return { ...world, admin, alice, ...(await appOver(t, world.database, env, logger)) }
 }
 
-/** Builds the application on an open database. The application is closed after the test. */
+/** Builds the application on an open database. Closes the application after the test. */
 export async function appOver(
   t: WithTeardown,
   database: Database,
@@ -49,7 +49,7 @@ export const REQUIRED_FIELDS = {
   datetime_aware: true,
 }
 
-/** Returns all pages of a list. Follows the `Link` headers. */
+/** Reads all pages of a list by following the `Link` headers. */
 export async function pagesOf<Entry>({ call }: Pick<WorldApp, 'call'>, path: string, headers: Record<string, string>) {
   const pages: Entry[][] = []
   for (let next: string | undefined = path; next !== undefined; ) {
@@ -61,7 +61,7 @@ export async function pagesOf<Entry>({ call }: Pick<WorldApp, 'call'>, path: str
   return pages
 }
 
-/** Returns the path and query of the link with this relation. A relative link is resolved against `from`. */
+/** Returns the path and query of a `Link` header, resolved against `from`. Throws if the header has another relation than `relation`. */
 export function linked(from: string, link: unknown, relation: string): string {
   const [, reference, rel] = /^<([^>]+)>; rel="(.+)"$/.exec(String(link)) ?? []
   if (reference === undefined || rel !== relation) throw new Error(`no ${relation} in ${link}`)

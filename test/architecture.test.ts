@@ -10,7 +10,7 @@ interface SourceFile {
   path: string
   /** The source without comments. */
   code: string
-  /** The paths of the imported files of `src`. */
+  /** The imported files of `src`, as paths below `src`. */
   files: string[]
   packages: string[]
 }
@@ -36,7 +36,7 @@ function readSource(path: string): SourceFile {
   }
 }
 
-/** The layers from the bottom. Each can import itself and the layers before it, except as limited by `APART`. */
+/** The layers from the bottom. Each layer can import itself and the layers before it, unless `APART` forbids it. */
 const LAYERS = [
   ...'errors.ts version.ts definition db secrets validation config.ts'.split(' '),
   ...'auth updates http tool persona runtime proposals changes today mcp admin console lifecycle.ts app.ts cli.ts server.ts'.split(
@@ -44,7 +44,7 @@ const LAYERS = [
   ),
 ]
 
-/** Layers that can import fewer layers (`knows`), or that fewer layers can import (`isKnownBy`). */
+/** Layers with stricter rules. A layer with `knows` can import only those, and a layer with `isKnownBy` can be imported only by those. */
 const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
   db: { knows: [] },
   validation: { knows: ['errors.ts', 'db'] },

@@ -12,7 +12,7 @@ import { mintToken } from '../src/auth/token.js'
 import { startEmbedded } from '../src/db/embedded/embedded.js'
 import { generateKey } from '../src/secrets/key-ring.js'
 
-/* `npm run limits`: shows the effect of each attack on other callers, one row for each attack. Rate limits are off. */
+/* `npm run limits`: shows the effect of each attack on other callers, one row per attack. Rate limits are off. */
 
 const ATTACK_MS = 6_000
 const CHECKOUT = fileURLToPath(new URL('../..', import.meta.url))
@@ -24,7 +24,7 @@ interface Answer {
 }
 
 const dataDir = mkdtempSync(join(tmpdir(), 'limits-'))
-chmodSync(dataDir, 0o711) // if root starts the server, it runs as another user, who needs access to this folder
+chmodSync(dataDir, 0o711) // if root starts PostgreSQL, it runs as another user, who needs access to this folder
 const embedded = await startEmbedded({ dataDir })
 const SECRET_KEYS = generateKey('bench')
 const env = { PATH: process.env.PATH, DATABASE_URL: embedded.url, SECRET_KEYS }
@@ -66,7 +66,7 @@ function validate(token: string, definition: string, agent?: Agent): Promise<Ans
   return ask('POST', '/admin/tool/custom/validate', token, `{"definition":${definition}}`, agent)
 }
 
-/** Sends the requests of `next`, `width` at a time, until the time is over. */
+/** Sends the requests of `next`, `width` at a time, until the time `until`. */
 async function flood(width: number, until: number, next: (i: number) => Promise<Answer>): Promise<Answer[]> {
   const answers: Answer[] = []
   let count = 0
@@ -95,7 +95,7 @@ function at(answers: readonly Answer[], part: number): number {
   return times[Math.min(times.length - 1, Math.floor(times.length * part))] ?? Number.NaN
 }
 
-/** Runs an attack while another caller updates its own agents. Prints the times of that caller and the memory of the service. */
+/** Runs an attack while another caller updates its own agents. Prints both callers' answers, and the service's memory and readiness. */
 async function row(name: string, promise: string, attack: (until: number) => Promise<Answer[]>): Promise<void> {
   const until = performance.now() + ATTACK_MS
   let isOver = false
@@ -130,7 +130,7 @@ function withSchemas(schema: object, schemas: Record<string, object> = {}): stri
   return JSON.stringify({ ...definitionOf(1), openapi: '3.1.0', paths: { '/x': { post } }, components: { schemas } })
 }
 
-/** Makes two tools of 4 MB and attaches both to agent 3. */
+/** Gives tools 3 and 4 definitions of 4 MB, and attaches both tools to agent 3. */
 async function makeLargeTools(): Promise<void> {
   const definition = { ...definitionOf(1), 'x-note': 'x'.repeat(4_000_000) }
   const requests = [3, 4].map(id => ask('PUT', `/admin/tool/custom/${id}`, attacker, JSON.stringify({ definition })))
@@ -139,7 +139,7 @@ async function makeLargeTools(): Promise<void> {
     if (status !== 200) throw new Error(`large tools were answered ${status}`)
 }
 
-/** Definitions that are slow to check. */
+/** Returns definitions that are slow to check, as JSON texts. */
 function hostile(): string[] {
   const many = (count: number, make: (i: number) => object) =>
     Object.fromEntries(Array.from({ length: count }, (_, i) => [`s${i}`, make(i)]))
@@ -151,7 +151,6 @@ function hostile(): string[] {
   return [...[wide, circle, doubled].map(schemas => withSchemas(ref(0), schemas)), withSchemas(pattern)]
 }
 
-/** Opens a connection and sends this text. */
 function open(text: string): Socket {
   const socket = connect({ host: '127.0.0.1', port: service.port })
   socket.on('error', () => undefined) // the service may refuse or end the connection, which is measured

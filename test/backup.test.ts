@@ -1,6 +1,6 @@
 /**
- * A restored backup answers like the original, with the same key ring. Covers a copy of the embedded data folder, and a dump by `pg_dump` if
- * PostgreSQL's programs are installed (`PG_BIN_DIR` or Debian's).
+ * Tests that a restored backup with the same key ring answers like the original. Covers a copy of the embedded data folder, and a dump by `pg_dump`
+ * if PostgreSQL's programs are installed (`PG_BIN_DIR` or Debian's).
  */
 import { execFileSync } from 'node:child_process'
 import { existsSync, readdirSync } from 'node:fs'
@@ -71,7 +71,7 @@ async function secrets({ db }: Database): Promise<string[]> {
   )
 }
 
-/** Returns a folder with all programs of one version, because `pg_dump` cannot dump a newer server. */
+/** Returns the folder of a PostgreSQL version with all programs, if there is one. `pg_dump` cannot dump a newer server. */
 function dumpPrograms(): string | undefined {
   const debian = '/usr/lib/postgresql'
   const installed = existsSync(debian) ? readdirSync(debian).map(version => join(debian, version, 'bin')) : []
@@ -97,7 +97,7 @@ t.test('a copy of the data folder of a stopped server, and a restored dump, answ
   })
   t.match(before['admin /persona/1'], { status: 200, body: { description: 'second' } })
   t.match(before['admin /tool/12'], { status: 200, body: { custom_headers: [{ value: /^\*{4}#[0-9a-f]{12}$/ }] } })
-  t.ok((before.secrets as string[]).includes('a secret that was set over HTTP')) // `answers` adds them
+  t.ok((before.secrets as string[]).includes('a secret that was set over HTTP')) // set by `answers`
   t.match(before.audit, { rows: Number, findings: [] })
 
   const dump = join(newFolder(t), 'agents.dump')

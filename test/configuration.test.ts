@@ -2,7 +2,7 @@ import t from 'tap'
 import { describeSettings, misspeltWarning, readConfig, settingWarnings } from '../src/config.js'
 import { matchesGolden } from './golden.js'
 
-/** The heading of each group of settings, in the order of the reference. */
+/** The heading of each group of settings, in the order of ops/configuration.md. */
 const GROUPS: Record<string, string> = {
   server: 'The port, the log and the times of a connection',
   database: 'The database',

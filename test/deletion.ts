@@ -10,7 +10,7 @@ export async function deleteAgent(database: Db, id: number): Promise<void> {
   await inTransaction(database, { rollback: false }, trx => removeRow(trx, 'agents', id, operatorActor('test')))
 }
 
-/** Removes a tool like `apply --prune`, even if agents have it. */
+/** Detaches a tool from all agents and removes it, like `apply --prune`. */
 export async function deleteTool(database: Db, id: number): Promise<void> {
   await inTransaction(database, { rollback: false }, async trx => {
     await trx.deleteFrom('persona_tool').where('tool_id', '=', id).execute()

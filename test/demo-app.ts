@@ -10,11 +10,11 @@ import { fillDatabase } from './world.js'
 /** The service with the demo organisation, as after the first start. */
 export interface DemoApp extends Pick<TestService, 'app' | 'call'> {
   database: Database
-  /** `reader` may edit nothing. `careful` requires If-Match, and `bound` is bound to agent 2; both belong to the administrator. `nobody` has none. */
+  /** `reader` may edit nothing. `careful` requires If-Match. `bound` is bound to agent 2. All but `reader` and `nobody` are the administrator's. */
   tokens: { admin: string; reader: string; careful: string; bound: string; runtime: string; nobody: undefined }
 }
 
-/** Builds the service with these settings on a new database. Both are closed after the test. */
+/** Starts the service with settings on a new database. Closes both after the test. */
 export async function demoApp(t: WithTeardown, settings: Record<string, string> = {}): Promise<DemoApp> {
   const prepare = (url: string) => fillDatabase(url, demoOrganisation() as object) // this package's own document
   const { url } = await testDatabase(t, { name: 'demo', prepare })
@@ -28,7 +28,7 @@ export async function demoApp(t: WithTeardown, settings: Record<string, string> 
   return { app, call, database, tokens: { admin, reader, careful, bound, runtime, nobody: undefined } }
 }
 
-/** Builds the application on the database at `url`. It answers 503 until `service.start` is called. */
+/** Builds the application on the database at `url`. The application answers 503 until `service.start` is called. */
 export async function serviceOn(t: WithTeardown, url: string, settings: Record<string, string> = {}) {
   const database = openUrl(url, readConfig(settings))
   t.teardown(() => database.close())

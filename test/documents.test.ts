@@ -10,7 +10,7 @@ import { describeSettings } from '../src/config.js'
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const NOT_OURS = /(?:^|\/)(?:node_modules|build|generated|fixtures|golden|\.[^/]+)(?:\/|$)/
 
-/** Returns the paths of the matching files below `folder`, from the root of the repository. */
+/** Returns the paths of the matching files below `folder`, relative to the root of the repository. */
 function filesBelow(folder: string, kind: RegExp): string[] {
   return readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' })
     .map(name => join(folder, name))
@@ -20,7 +20,7 @@ function filesBelow(folder: string, kind: RegExp): string[] {
 interface Document {
   path: string
   text: string
-  /** Inline code and lines of code blocks. */
+  /** Inline code and the lines of code blocks. In a configuration file, all lines. */
   code: string[]
 }
 
@@ -52,7 +52,7 @@ const READERS_FILES = 'api.yaml completed.yaml crm.openapi.yaml orders.json orga
 /** Invented names in examples. */
 const MADE_UP = ['AGENTS_CRM_KEY', 'DATABSE_URL', 'transfer_encoding']
 
-/** Returns each match of `pattern` in code for which `exists` is false, as `document: match`. */
+/** Returns the matches of `pattern` in the code of documents that fail `exists`, as `document: match`. */
 function missing(
   documents: readonly Document[],
   pattern: RegExp,
@@ -85,7 +85,7 @@ t.test('every file that a document names exists, and every heading that a link n
     ['', 'src', 'test', 'ops', dirname(path)].some(folder => existsSync(join(ROOT, folder, name)))
   const isFile = (file: string, document: Document) =>
     isThere(file.replace(/^build\/(.*)\.js$/, '$1.ts'), document) ||
-    SOURCES.some(path => path.endsWith(`/${file}`)) || // the text names the folder
+    SOURCES.some(path => path.endsWith(`/${file}`)) || // the text can name the folder elsewhere
     READERS_FILES.includes(file)
   t.strictSame(missing([...DOCUMENTS, ...CONFIGURATIONS], FILE, isFile), [], 'files')
   t.strictSame(missing(DOCUMENTS, /^((?:[\w-]+\/)+)$/g, isThere), [], 'folders')

@@ -5,8 +5,8 @@ import { type DemoApp, demoApp, serviceOn } from './demo-app.js'
 import { matchesGolden } from './golden.js'
 
 /*
- * Each file in `openapi/examples` describes a request, its caller, and the examples before it. The service's answer completes the file. A new file
- * needs only `about` and `request`: `npm run golden` plays it last and adds the rest.
+ * Each file in `openapi/examples` contains a request, its caller, the examples to play before, and the service's answer. A new file needs only
+ * `about` and `request`: `npm run golden` plays it last and adds the rest.
  */
 const FOLDER = 'openapi/examples'
 const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
@@ -43,7 +43,7 @@ const CALLERS: Record<string, Exclude<keyof DemoApp['tokens'], 'admin'>> = {
   'no token': 'nobody',
 }
 
-/** The services for examples that need more than the demo organisation. */
+/** Services for examples that need other settings or records than the demo organisation. */
 const PLACES: Record<string, (t: Test) => Promise<Pick<DemoApp, 'app' | 'tokens'>>> = {
   'agent 3 and tool 2 come with the product': async t => {
     const demo = await demoApp(t)
@@ -85,7 +85,7 @@ t.test('the examples of the OpenAPI folder are what the service answers', async 
   }
 })
 
-/** Plays an example and compares it with its file. Returns true if it changed something. */
+/** Plays an example and compares the result with the example's file. Returns true if the example changed something. */
 async function play(t: Test, example: Example, { app, tokens }: Pick<DemoApp, 'app' | 'tokens'>): Promise<boolean> {
   const { name, about, after, on, as, request } = example
   const { method, path, headers, body } = request
@@ -118,7 +118,7 @@ async function play(t: Test, example: Example, { app, tokens }: Pick<DemoApp, 'a
   return method !== 'GET' && answer.statusCode < 300 && isChange && !dryRun && !replayed
 }
 
-/** Returns the body as JSON. Expands `x (1000 times)`, which keeps the files short. */
+/** Returns the body as JSON. Expands abbreviations such as `x (1000 times)`, which keep the files short. */
 function written(body: unknown): string {
   return JSON.stringify(body).replaceAll(/"x \((\d+) times\)"/g, (_, times) => `"${'x'.repeat(Number(times))}"`)
 }
@@ -128,7 +128,7 @@ const SHOWN_HEADERS = [
   ...['www-authenticate', 'retry-after', 'x-request-id'],
 ]
 
-/** Replaces values that differ between runs: masks, tags, keys and times. */
+/** Replaces values that differ between runs, such as masks, tags and times, with fixed ones. */
 function steady(text: string): string {
   return text
     .replaceAll(/\*{4}#[0-9a-f]{12}/g, '****#0123456789ab')

@@ -72,7 +72,7 @@ const OPTIONS = [
   ...Object.entries(SETTINGS).map(([name, value]) => `--env=${name}=${value}`),
 ]
 
-/** Sends a request and returns the status, the body and `Location`. The status is 0 if there is no answer. */
+/** Sends a request. Returns the status, `Location` and the body. The status is 0 if there is no answer. */
 async function ask(method: string, path: string, token?: string, body?: object) {
   const headers = { ...(token && { authorization: `Bearer ${token}` }), 'content-type': 'application/json' }
   try {

@@ -44,7 +44,7 @@ export function matrixOrganisation(): object {
 
 const emailOf = (name: string) => `${name}@example.com`
 
-/** The ids of entries by name, then ids that no row has, and one that is not an id. */
+/** Returns the ids of entries by name, then ids that no row has, and one that is not an id. */
 function idsOf(entries: Entries): Map<string, number | string> {
   const nowhere = { nonexistent: 999_999, 'out of range': 2_147_483_648, zero: 0, negative: -1, 'no integer': 'abc' }
   const ids = Object.entries(entries).map(([name, { id }]): [string, number] => [name, id])
@@ -54,7 +54,7 @@ function idsOf(entries: Entries): Map<string, number | string> {
 export const AGENT_IDS = idsOf(MATRIX.agents)
 export const TOOL_IDS = idsOf(MATRIX.tools)
 
-/** The `Authorization` header of every kind of caller; undefined for a caller without one. */
+/** Returns the `Authorization` header of every kind of caller; undefined for a caller without one. */
 export async function matrixCallers({ token, query }: World): Promise<Map<string, string | undefined>> {
   const bearer = async (name: string, options?: Omit<TokenRequest, 'email'>) =>
     `Bearer ${await token(emailOf(name), options)}`

@@ -8,11 +8,11 @@ import { AGENT_IDS, DEFINITION, matrixCallers, matrixOrganisation, TOOL_IDS } fr
 const DOCUMENT = new URL('../../openapi/openapi.json', import.meta.url)
 
 interface Operation {
-  /** Begins with the method. */
+  /** A text that begins with the method. */
   title: string
   /** Addresses by the name of the resource. */
   addresses: Map<string, string>
-  /** Returns a body that changes the row each time. Undefined for a read. */
+  /** Returns a new change for each `count`, or undefined for a request without a body. */
   body: (count: number) => object | undefined
 }
 
@@ -24,7 +24,7 @@ const agentNamed = (count: number) => {
 const newTool = () => ({ name: 'new', definition: DEFINITION, passthrough_auth: false })
 const firstVersion = () => ({ version: 1 })
 
-/** An operation on each agent or tool of the matrix. `after` is the end of the address, for example a query. */
+/** An operation on each agent or tool of the matrix. `after` is added to the address, for example a query. */
 function onEach(title: string, body: Operation['body'] = none, after = ''): Operation {
   const [, path = ''] = title.split(' ')
   const [before = '', end] = path.split(/\{\w+\}/)
@@ -36,7 +36,7 @@ function onPaths(title: string, ...paths: string[]): Operation {
   return { title, addresses: new Map(paths.map(path => [path, path])), body: none }
 }
 
-/** An operation on one proposal for each agent and tool. Proposals to decide on are already closed, so that every caller gets the same answer. */
+/** An operation on one proposal per agent and tool. Proposals to reject or withdraw are already closed, so all callers get the same answer. */
 function onProposals(title: string, body: Operation['body'] = none): Operation {
   const [, path = ''] = title.split(' ')
   const closed = /reject|withdraw/.test(path) ? 1_000 : 0
@@ -93,7 +93,7 @@ const TODAYS: Operation[] = [
     addresses: new Map([[resource, `/api/admin/tool/status${DRY}`]]),
     body: () => ({ tool_ids: [Number(id)], enabled: false }),
   })),
-  onEach('DELETE /api/admin/tool/custom/{tool_id}', none, DRY), // detaches the tool from the caller's agents, which the operation at the root refuses
+  onEach('DELETE /api/admin/tool/custom/{tool_id}', none, DRY), // unlike the operation at the root, detaches the tool from the caller's agents
   onPaths(
     'GET of lists',
     ...['persona', 'admin/persona', 'tool', 'tool/openapi', 'persona/labels'].map(path => `/api/${path}`),
@@ -177,7 +177,7 @@ interface Cell {
   body: object | undefined
 }
 
-/** Returns every request, each with a new change. */
+/** Returns a request for each operation, caller and address. Each request makes a new change. */
 function nextCells(operations = OPERATIONS): Cell[] {
   return operations.flatMap(operation =>
     [...callers].flatMap(([caller, authorization]) =>
@@ -195,7 +195,7 @@ async function ask(cell: Cell, more: Record<string, string> = {}): Promise<Answe
   return [cell, await world.call(methodOf(operation), url, { headers, ...(body !== undefined && { body }) })]
 }
 
-/** Sends several requests at once, because one after another takes long on a busy machine. */
+/** Sends several requests at once, because sending one after another takes long on a busy machine. */
 async function askEach(cells: Cell[]): Promise<Answered[]> {
   const answers: Answered[] = []
   for (let at = 0; at < cells.length; at += AT_ONCE)
@@ -232,7 +232,7 @@ function inWords(answer: LightMyRequestResponse): string {
   return `${answer.statusCode} ${error_code ?? detail.map(({ type }: { type: string }) => type).join(' ')}`
 }
 
-/** Returns one line for each answer, with its resources in the order of the requests. */
+/** Returns one line for each different answer with its resources, or with `everything` if all answers are the same. */
 function grouped(cells: [answer: string, resource: string][]): string[] {
   const answers = new Map<string, string[]>()
   for (const [answer, resource] of cells) answers.set(answer, [...(answers.get(answer) ?? []), resource])

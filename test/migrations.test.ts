@@ -16,7 +16,7 @@ async function emptyDatabase(t: Parameters<typeof testDatabase>[0]) {
   return { url, database: opened(t, url) }
 }
 
-/** Our migrations and a later one with one statement. */
+/** Returns this version's migrations and a later one that runs `statement`. */
 function later(oldestProgram: string, statement = 'create table later (id integer)'): Record<string, SchemaStep> {
   const up = async (db: Kysely<unknown>) => {
     await sql.raw(statement).execute(db)
@@ -61,7 +61,7 @@ t.test('the state of a schema: behind, current, ahead only where the newer migra
 
 t.test('503 with the reason while the schema does not fit, and service once it does', async t => {
   const { database } = await emptyDatabase(t)
-  // Each step starts its own service, because a waiting one could become ready between our last migration and the later one.
+  // Each step starts its own service, because a waiting service could become ready between this version's last migration and the later one.
   const service = async () => await buildService(t, database, { settings: UNLIMITED })
   const waiting = await service()
   let { app } = waiting
@@ -134,7 +134,7 @@ t.test('78 for a database of a version before 2.1, by every way in: it is left a
   t.equal(rows.length, 1)
 })
 
-/** Waits until the first answer has this text. */
+/** Waits until the first answer is `first`. */
 const seen = (answers: () => Promise<string[]>, first: string) => eventually(async () => (await answers())[0] === first)
 
 t.test('the migrations that run are those of the folder, each with a number of its own', async t => {
@@ -145,7 +145,7 @@ t.test('the migrations that run are those of the folder, each with a number of i
   t.notOk(numbers.includes(undefined), 'each is named like 0004_what_it_adds')
 })
 
-/** Our tables. Kysely's own tables record which migrations ran, and their form depends on its version. */
+/** The service's tables. Kysely's own tables record which migrations ran, and their form depends on its version. */
 const OURS = sql`c.relkind = 'r' and c.relnamespace = 'public'::regnamespace and c.relname not like 'kysely%'`
 
 /** Excludes NOT NULL constraints, which PostgreSQL 18 lists and which the columns already show. */

@@ -26,13 +26,13 @@ import { VERSION } from '../src/version.js'
 
 const ROOMS = [changes, lists, me, writes, nested, persona, proposals, runtime, headers, tool, faults]
 
-/** The body of an agent update with an `update_mask`, in which no field is required. */
+/** The body of an agent update as documented. With an `update_mask`, no field is required. */
 const PersonaFieldsUpdate = Type.Partial(persona.PersonaUpsertRequest as TObject, {
   $id: 'PersonaFieldsUpdate',
   description: 'With `update_mask`, the fields in the mask; without it, the required fields of `PersonaUpsertRequest`.',
 })
 
-/** The named schemas that these files export. */
+/** All named schemas: those exported by `ROOMS`, the error answers and `PersonaFieldsUpdate`. */
 const COMPONENTS = [
   ...ROOMS.flatMap(room => Object.values<unknown>(room)).filter(isNamed),
   ...ERROR_ANSWERS,
@@ -43,7 +43,7 @@ function isNamed(value: unknown): value is TSchema {
   return typeof value === 'object' && value !== null && '$id' in value
 }
 
-/** Returns the document as JSON text. The database and the service are not used. */
+/** Returns the document as JSON text. Sends no request, so `database` and `service` are not used. */
 export async function documentOf(database: Database, service: Lifecycle): Promise<string> {
   const buildSerializer = () => () => JSON.stringify
   const app = fastify({
@@ -95,12 +95,12 @@ export async function documentOf(database: Database, service: Lifecycle): Promis
   return `${document}\n`
 }
 
-/** Returns a schema for `components`. Every named schema inside it becomes a reference. */
+/** Returns a schema for `components`. Every named schema inside the schema becomes a reference. */
 function component({ $id, ...content }: TSchema): Record<string, unknown> & { $id: string } {
   return { $id: String($id), ...(withReferences(content) as Record<string, unknown>) } // an object stays an object
 }
 
-/** Replaces each named schema inside a schema by a reference. */
+/** Returns a copy of a schema in which each named schema is replaced with a reference. */
 function withReferences(node: unknown): unknown {
   if (Array.isArray(node)) return node.map(withReferences)
   if (typeof node !== 'object' || node === null) return node
@@ -110,7 +110,7 @@ function withReferences(node: unknown): unknown {
 
 const REQUEST_ID = 'Echoed and logged, if it is 1 to 64 letters, digits, `-` and `_`; another is replaced.'
 
-/** Returns the schema of an operation for the document. Named schemas become references, and the common parts are added. */
+/** Returns the schema of an operation for the document, with named schemas as references, and with the parts that all operations share. */
 function documented(schema: FastifySchema): FastifySchema {
   const { properties = {} } = (schema.headers ?? {}) as Partial<TObject> // all routes have TypeBox schemas
   const headers = Type.Object({
@@ -133,7 +133,7 @@ interface Content {
   content?: Record<string, { examples?: Record<string, { summary: string; description?: string; value: unknown }> }>
 }
 
-/** The parts of an operation in the OpenAPI document that this file uses. */
+/** The parts of an operation in the OpenAPI document to which `addExamples` adds. */
 interface Operation {
   operationId: string
   requestBody?: Content

@@ -14,7 +14,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const START_WITHIN_MS = 120_000
 
 const folder = mkdtempSync(join(tmpdir(), 'package-'))
-chmodSync(folder, 0o711) // if root starts the embedded server, it runs as another user, who needs access to this folder
+chmodSync(folder, 0o711) // if root starts PostgreSQL, it runs as another user, who needs access to this folder
 let failures = 0
 
 function check(holds: boolean, what: string): void {
@@ -35,7 +35,7 @@ function pack(): Packed {
   return packed
 }
 
-/** Starts the service by `npx` with the packed file in an empty folder, and waits for its address. */
+/** Starts the service with `npx` from the packed file, in an empty folder, and waits until the service prints its address. */
 async function start(tarball: string): Promise<{ child: ChildProcess; origin: string; token: string }> {
   const cwd = join(folder, 'anywhere')
   mkdirSync(cwd)

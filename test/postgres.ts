@@ -18,12 +18,12 @@ export interface Template {
   prepare(url: string): Promise<void>
 }
 
-/** The advisory lock of making and copying templates. The number has no meaning. */
+/** The advisory lock for creating and copying templates. The number is arbitrary. */
 const TEMPLATE_LOCK = 7_140_311
 
 /**
  * Creates a new database on the server of the run and returns its URL. Call it before creating resources that use the database: tap runs teardowns in
- * reverse order, so they are closed before the database is dropped.
+ * reverse order, so the resources are closed before the database is dropped.
  */
 export async function testDatabase(t: WithTeardown, template?: Template): Promise<{ url: string }> {
   const { TEST_SERVER_URL: server } = process.env
@@ -39,8 +39,8 @@ export async function testDatabase(t: WithTeardown, template?: Template): Promis
 }
 
 /**
- * Returns the server of `TEST_DATABASE_URL`, whose user must be able to create databases. Without it, starts an embedded server with the programs in
- * `PG_BIN_DIR` or the installed ones. `leave` removes the embedded server.
+ * Returns the server of `TEST_DATABASE_URL`, whose user must be able to create databases. Without this variable, starts an embedded server with the
+ * programs in `PG_BIN_DIR` or the installed ones. `leave` removes the embedded server.
  */
 export async function startServer(): Promise<{ url: string; leave(): Promise<void> }> {
   const { TEST_DATABASE_URL: url, PG_BIN_DIR: binDir } = process.env
@@ -62,7 +62,7 @@ export async function startServer(): Promise<{ url: string; leave(): Promise<voi
   return { url: server.url, leave }
 }
 
-/** Drops the templates of earlier runs, which another version of the program may have made. */
+/** Drops the templates of earlier runs, which another version of the service may have made. */
 async function dropTemplates(client: pg.Client): Promise<void> {
   const { rows } = await client.query<{ datname: string }>(
     `select datname from pg_database where datname like 'test\\_template\\_%' and datistemplate`,
@@ -102,14 +102,14 @@ export async function withClient<T>(url: string, work: (client: pg.Client) => Pr
   }
 }
 
-/** Opens a database. It is closed after the test. */
+/** Opens a database, and closes it after the test. */
 export function opened(t: WithTeardown, url: string, settings: Record<string, string> = {}): Database {
   const database = openUrl(url, readConfig(settings))
   t.teardown(() => database.close())
   return database
 }
 
-/** Creates a folder that is removed after the test. If root starts the server, it runs as another user, who needs access to the folder. */
+/** Creates a folder that is removed after the test. If root starts PostgreSQL, it runs as another user, who needs access to the folder. */
 export function newFolder(t: WithTeardown): string {
   const path = mkdtempSync(join(tmpdir(), 'agents-test-'))
   chmodSync(path, 0o711)
@@ -117,7 +117,7 @@ export function newFolder(t: WithTeardown): string {
   return path
 }
 
-/** Returns the parsed address of a test database, with host and port for a proxy. */
+/** Returns the parsed address of a test database, with its host and port. */
 export function addressOf(url: string): DatabaseAddress & { host: string; port: number } {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new Error(parsed.faults.join('; '))
@@ -125,7 +125,7 @@ export function addressOf(url: string): DatabaseAddress & { host: string; port: 
   return { ...parsed.address, host, port }
 }
 
-/** Returns the URL of the same database through a proxy on this port. */
+/** Returns the URL of a database through a proxy on `port`. */
 export function urlThrough(port: number, url: string): string {
   const { user, database } = addressOf(url).config
   return `postgresql://${user}@127.0.0.1:${port}/${database}`

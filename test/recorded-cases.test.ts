@@ -70,7 +70,7 @@ t.test('every recorded case answers as expected, as a dry run and for real', asy
 
 type Shape = { loc: unknown; type: string; msg?: string }
 
-/** Reduces a fault to the recorded parts. Ignores the offset of invalid JSON, and messages that were not recorded. */
+/** Returns a function that reduces a fault to the recorded parts. Ignores the offset of invalid JSON, and messages that were not recorded. */
 function shapeOf(wanted: Shape[]) {
   return (found: Fault, index: number): Shape => {
     if (found.type === 'json_invalid') return { loc: [found.loc[0], typeof found.loc[1]], type: found.type }

@@ -29,7 +29,7 @@ await makeWorld(cluster.url())
 await askForPassword('guarded', 'sesame')
 const env = { DATABASE_URL: cluster.url(), SECRET_KEYS: TEST_SECRET_KEYS }
 
-/** Creates a role without rights. The server requires its password. */
+/** Creates a role without rights, whose password the server requires. */
 async function askForPassword(user: string, password: string): Promise<void> {
   await cluster.query(`create role ${user} login password '${password}'`)
   const rules = join(cluster.folder, 'data', 'pg_hba.conf')
@@ -143,7 +143,7 @@ t.test('the service says once each why it waits for its database, and serves as 
   await logged(service, 'password authentication failed for user')
   const tries = () => cluster.log.split('password authentication failed for user "guarded"').length
   const before = tries()
-  await eventually(() => tries() >= before + 3) // all of them fail
+  await eventually(() => tries() >= before + 3)
   const [told, ...others] = lines(service, 'refuses this service')
   t.same(others, [])
   const detail = /^The database refuses this service: check that it runs, and check host, user/

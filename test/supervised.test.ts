@@ -10,7 +10,7 @@ import { Cluster, ended, freePort, processesWhere } from './faults/cluster.js'
 import { ServiceProcess } from './faults/service.js'
 import { newFolder } from './postgres.js'
 
-/* Starts and stops the service like supervisors: with npm, several services, and an interrupted migration. */
+/* Starts and stops the service like supervisors: with npm, as several services, and during a migration. */
 
 const SERVER = fileURLToPath(new URL('../src/server.js', import.meta.url))
 const { PG_BIN_DIR = '', PATH = '' } = process.env
@@ -21,7 +21,7 @@ const dataDir = join(folder, 'data')
 /** The environment of two services that start one after the other. */
 const env = { PATH, DATA_DIR: dataDir, PG_BIN_DIR, PORT: '0', DEMO: 'on', DRAIN_DELAY_MS: '0' }
 
-/** Waits until the service has printed how to create a token. It then serves requests. */
+/** Waits until the service has printed how to create a token. It prints this once it serves requests. */
 async function whenServing(child: ChildProcess): Promise<{ output: string }> {
   const said = { output: '' }
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', chunk => (said.output += String(chunk)))
@@ -118,7 +118,7 @@ function isThere(pid: number): boolean {
   }
 }
 
-/** Returns the processes with this folder in the command line or as their working directory. */
+/** Returns the ids of processes with this folder in the command line or as their working directory. */
 function processesNaming(path: string): number[] {
   return processesWhere(
     pid => readlinkSync(`/proc/${pid}/cwd`).startsWith(path) || readFileSync(`/proc/${pid}/cmdline`).includes(path),

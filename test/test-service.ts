@@ -17,7 +17,7 @@ export interface WithTeardown {
 export interface Call {
   /** The bearer token. Absent: no Authorization header. */
   token?: string
-  /** An object is sent as JSON, and a text unchanged. Absent: no body. */
+  /** An object is sent as JSON, and a string unchanged. Absent: no body. */
   body?: unknown
   headers?: Record<string, string>
 }
@@ -39,16 +39,14 @@ export interface ServiceOptions {
   migrates?: boolean
 }
 
-/** Settings without a rate limit. */
 export const UNLIMITED = { RATE_LIMIT_PER_MINUTE: '0' }
 
-/** Longer than any operation takes on a busy machine. The time limit of a test file ends one that hangs. */
+/** Longer than any operation takes on a busy machine. If an operation hangs, the time limit of the test file ends it. */
 const PATIENCE_MS = 600_000
 const PATIENT = { EVENT_LOOP_DELAY_MAX_MS: '0', LOCK_TIMEOUT_MS: String(PATIENCE_MS) }
 
 /**
- * Builds all services of the tests: the application as production builds it, on an open database. It answers 503 until `service.start`, and is closed
- * after the test.
+ * Builds the application as production does, on an open database. The application answers 503 until `service.start`, and is closed after the test.
  */
 export async function buildService(
   t: WithTeardown,

@@ -24,7 +24,7 @@ const DUMP = new URL('../../test/fixtures/database-2.1.sql', import.meta.url)
 /** The administrator's token in this database. No other database has it. */
 const TOKEN = 'pat_aNnUfZpoSJCc5JPpGM5Wgp1uhXvf'
 
-/** The headers of tool 1 in an answer of 2.1. */
+/** The headers of tool 1 as version 2.1 returned them. */
 const HEADERS = [{ key: 'X-New', value: '****#fb34c775d3a7' }]
 
 /** The key and definition of an update of tool 1 by 2.1 that changed nothing. The definition is now refused. */

@@ -22,7 +22,7 @@ export interface World {
   ring: KeyRing
   /** Creates a token for a user of the organisation and returns its text. Default: no scopes, valid for 90 days. */
   token(email: string, options?: Omit<TokenRequest, 'email'>): Promise<string>
-  /** Applies a document of version 1 like the operator. */
+  /** Applies a document of version 1 as the operator. */
   apply(document: object, options?: Partial<ApplyOptions>): Promise<ApplyReport>
   /** Runs a statement without the code of the service and returns its rows. */
   query<Row = unknown>(...statement: Parameters<typeof sql>): Promise<Row[]>
@@ -31,7 +31,7 @@ export interface World {
 /** The key ring of all test databases, as `SECRET_KEYS`. */
 export const TEST_SECRET_KEYS = `test:${Buffer.alloc(32, 7).toString('base64')}`
 
-/** A copy of the database that is loaded from `test/fixtures/world.json` once in a run. */
+/** Returns a copy of the recorded organisation's database, which is loaded from `test/fixtures/world.json` once per run. */
 export async function worldDatabase(t: WithTeardown): Promise<World> {
   const prepare = (url: string) => fillDatabase(url, worldDocument())
   const { url } = await testDatabase(t, { name: 'world', prepare })
@@ -71,7 +71,7 @@ export function worldDocument() {
   return JSON.parse(readFileSync(worldFile(), 'utf8'))
 }
 
-/** The path of the document in the sources. */
+/** Returns the path of the organisation's document in the sources. */
 export function worldFile(): string {
   return join(fileURLToPath(new URL('../..', import.meta.url)), 'test', 'fixtures', 'world.json')
 }

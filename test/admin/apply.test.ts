@@ -120,7 +120,7 @@ t.test('pruning removes what the lists of the document do not name, and keeps wh
   const without = <Entry extends { id: number }>(entries: Entry[], ...gone: number[]) =>
     entries.filter(({ id }) => !gone.includes(id))
   const agents: { id: number; tools?: string[] }[] = world.agents
-  const byId = (tool: string) => (tool === 'full_tool' ? 16 : tool) // the document has no tool of this name
+  const byId = (tool: string) => (tool === 'full_tool' ? 16 : tool) // the document no longer contains tool 16, so agents must refer to it by id
   const document = {
     ...world,
     labels: [{ name: 'gamma' }],

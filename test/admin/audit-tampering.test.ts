@@ -14,7 +14,7 @@ const { history } = readConfig({})
 for (const description of ['one', 'two', 'three', 'four'])
   await call('PATCH', '/persona/1?update_mask=description', { token: alice, body: { description } })
 
-/** Returns the findings of a verification after these statements, which are then rolled back. */
+/** Runs statements, verifies the audit trail and rolls the statements back. Returns the findings. */
 async function found(...statements: RawBuilder<unknown>[]): Promise<string[]> {
   const trx = await db.startTransaction().execute()
   for (const statement of statements) await statement.execute(trx)

@@ -14,7 +14,7 @@ const make = async (email: string) => await createUser(db, { email, kind: 'perso
 const account = async (id: string) =>
   await db.selectFrom('user_account').select(['email', 'active']).where('id', '=', id).executeTakeFirst()
 
-/** Counts the rows of accounts and of the audit trail that contain the person's email or address. */
+/** Counts audit rows with the person's client address, and audit rows, access events and accounts with the person's email. */
 async function traces(id: string, email: string): Promise<number> {
   const found = await query`
     select a::text as text from audit a where client_address <> 'erased' and actor_id = ${id}::uuid

@@ -9,7 +9,7 @@ import { worldApp } from '../app.js'
 const { database, call, apply, query, admin } = await worldApp(t)
 const INVISIBLE = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u
 
-/** Texts that YAML 1.1 or 1.2 reads as another value or as a syntax error if they are not quoted. */
+/** Strings that, unquoted, YAML 1.1 or 1.2 reads as another value or as a syntax error. */
 const WORDS =
   '<< = ~ yes No on null NaN .inf 1:20 0o7 0x1F 1_000 010 1e3 - --- 2001-12-14 &a *a !a | > %a @a `a {a [a true 1.0 \\'
 const PHRASES = `- a|? a|: a|a: b|a #b|# a|'a|"a|| a|a |a\nb|\na|a\n\n|a\r\nb|\ta|a\n b|  a\nb|\\n`
@@ -52,7 +52,7 @@ t.test('what the API stores is exported, read by another parser too, and planned
     const { statusCode, body: said } = await call(method, path, { token: admin, body })
     if (statusCode !== 200) throw new Error(said)
   }
-  // Creates two tools with the same name, and a group whose name is a number.
+  // Gives two tools the same name, and creates a group whose name is a number.
   await change('PUT', '/admin/tool/custom/15', { name: 'items' })
   const groups = [{ name: '1', members: ['bob@example.com'] }]
   const agents = [{ id: 2, groups: [{ name: '1' }], tools: [{ id: 15, name: 'items' }, 10], labels: [] }]
@@ -71,7 +71,7 @@ t.test('what the API stores is exported, read by another parser too, and planned
       const [yaml, json] = [yamlText(exported), jsonText(exported)]
       t.notMatch(yaml + json, INVISIBLE)
       t.same(parseSource(json).value, parseSource(yaml).value)
-      const { outcomes } = await apply(parseSource(yaml).value as object, { plan: true }) // an exported document
+      const { outcomes } = await apply(parseSource(yaml).value as object, { plan: true }) // an export is an object
       const changed = outcomes.filter(({ action }) => action !== 'unchanged')
       t.same(changed, [])
       t.same(load(yaml), JSON.parse(json))

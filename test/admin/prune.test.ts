@@ -10,7 +10,7 @@ const { database, url, query } = await worldDatabase(t)
 const { db } = database
 const { history } = readConfig({})
 
-/** Adds audit rows without hashes, `minutes` ago. `bytes` is the stored size of each difference. */
+/** Adds `rows` audit rows without hashes to each record, dated `minutes` ago. `bytes` is the recorded size of each difference. */
 async function addRows(kind: 'tool' | 'persona', ids: number[], rows: number, minutes: number, bytes = 2) {
   await query`
     insert into audit (resource_kind, resource_id, version_before, version_after, at, request_id, client_address, fields,
@@ -20,7 +20,7 @@ async function addRows(kind: 'tool' | 'persona', ids: number[], rows: number, mi
     from unnest(${ids}::integer[]) id, generate_series(1, ${rows}::integer) v`
 }
 
-/** Almost a third of the size limit of a record's history. */
+/** Almost a third of the bytes of history that are kept for a record. */
 const THIRD = 20 * 2 ** 20
 
 async function keptOf(ids: number[]): Promise<number[]> {

@@ -12,7 +12,7 @@ import { untilPublished } from '../eventually.js'
 import { ALICE, BOB } from '../fixtures/users.js'
 import { historyWorld } from '../history/world.js'
 
-/* The feed of changes. Open transactions of other tests on the server delay it, so these tests wait for changes. */
+/* Tests of the feed of changes. Open transactions of other tests on the server delay the feed, so each read first waits for the changes. */
 
 interface Change {
   kind: string
@@ -39,7 +39,7 @@ async function page(of: string, after?: string, more = '', call = world.call): P
 
 const now = async () => (await page(alice)).next
 
-/** Reads all changes after a cursor that a caller can see, in pages of `limit`. */
+/** Reads all changes after a cursor, in pages of `limit`, as the caller `of`. */
 async function readAll(of: string, after: string, limit = 100): Promise<Change[]> {
   await untilPublished(database.db)
   const all: Change[] = []
@@ -77,7 +77,7 @@ t.test('each caller learns of the changes of what they see, and of the one that 
     [() => patch(id, { description: 'b' }), { alice: 'updated', admin: 'updated' }],
     [() => patch(id, { is_public: true }), { alice: 'updated', bob: 'updated', carol: 'updated', admin: 'updated' }],
     [
-      () => patch(id, { is_public: false, groups: [2] }), // group 2 is Sales, which has bob as a member
+      () => patch(id, { is_public: false, groups: [2] }), // Bob is a member of group 2, Sales
       { alice: 'updated', bob: 'updated', carol: 'gone', admin: 'updated' },
     ],
     [() => patch(id, { groups: [] }), { alice: 'updated', bob: 'gone', admin: 'updated' }],
@@ -101,7 +101,7 @@ t.test('each caller learns of the changes of what they see, and of the one that 
     }
     after = await now()
   }
-  // A later reader gets `gone` for the version in which they lost sight of the agent, and no changes that were hidden from them.
+  // A reader who starts late gets `gone` for the version that hid the agent from them, and none of the changes that were hidden from them.
   const late = (of: string) =>
     readAll(of, begin).then(changes => changes.map(({ version, action }) => `${version} ${action}`))
   t.strictSame(await late(carol), ['7 gone', '10 deleted'])
@@ -309,7 +309,7 @@ t.test('410 after agentctl changes reset, and where the database is another: the
     await agentOf()
     if (isReset)
       t.equal((await agentctl({ url, args: ['changes', 'reset'] })).stdout, 'the feed of changes was reset\n')
-    else await query`update change_feed set system_identifier = 1` // like a dump from another server
+    else await query`update change_feed set system_identifier = 1` // as in a database restored from another server's dump
     const { call } = await appOver(t, database)
     const answer = await call('GET', `/changes?after=${before}`, { token: alice })
     t.match([answer.statusCode, answer.json()], [410, { error_code: 'CURSOR_GONE' }])

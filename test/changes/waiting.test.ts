@@ -21,7 +21,7 @@ async function cursor(): Promise<string> {
 const wait = (token: string, after: string, seconds = 60) =>
   call('GET', `/changes?after=${after}&wait=${seconds}`, { token })
 
-/** Repeats the request if it ended without a change, which can happen on a busy machine. */
+/** Waits for a change. Repeats the request if it ends without one, which can happen on a busy machine. */
 async function changed(token: string, after: string) {
   for (;;) {
     const answer = await wait(token, after)
@@ -32,14 +32,14 @@ async function changed(token: string, after: string) {
 const change = (agent: number, description: string) =>
   call('PATCH', `/persona/${agent}?update_mask=description`, { token: service.token, body: { description } })
 
-/** Returns a connection whose request is waiting. A second request of its token is then refused. */
+/** Returns a connection whose request waits for changes. As long as it waits, another waiting request with the same token is refused. */
 async function waitingConnection(token: string, after: string): Promise<RawConnection> {
   const line = `GET /changes?after=${after}&wait=60 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`
   for (;;) {
     const before = await inWork(service)
     const connection = new RawConnection(port).write(line)
     await whenInWork(service, before + 1)
-    await call('GET', '/me', { token: service.token }) // lets the request start to wait
+    await call('GET', '/me', { token: service.token }) // lets the request begin to wait
     await eventually(async () => (await wait(token, after, 1)).statusCode === 429 || connection.text !== '')
     if (connection.text === '') return connection
     connection.socket.destroy()
@@ -51,7 +51,7 @@ t.test('200 requests wait without a connection or a place, and the next change a
   const waiting = [changed(token, after)]
   while (waiting.length < 200) {
     waiting.push(changed(await newToken(), after))
-    await call('GET', '/me', { token: service.token }) // lets the earlier requests start to wait, so that few are in work
+    await call('GET', '/me', { token: service.token }) // lets the earlier requests begin to wait, so that few are in progress
   }
   const isFull = async () =>
     /^At most 200 requests can wait for changes/.test((await wait(another, after, 1)).json().detail)

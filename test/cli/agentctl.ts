@@ -7,7 +7,7 @@ import { TEST_SECRET_KEYS } from '../world.js'
 
 const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
 
-/** The result of a command line. `status` is null if a signal ended it. */
+/** The result of a command line. `status` is null if a signal ended the process. */
 export interface Answer {
   status: number | null
   stdout: string
@@ -15,7 +15,7 @@ export interface Answer {
 }
 
 export interface CommandLine {
-  /** The `DATABASE_URL`. */
+  /** The value of `DATABASE_URL`. */
   url: string
   args: readonly string[]
   env?: Record<string, string>

@@ -25,7 +25,7 @@ function file(name: string, content: unknown): string {
   return path
 }
 
-/** Runs a command line whose words contain no spaces. */
+/** Runs a command line whose arguments contain no spaces. */
 const agentctl = (line: string, env = {}) => agentctlOf({ url, args: line.split(' '), env })
 const json = async (line: string) => JSON.parse((await agentctl(`${line} --json`)).stdout)
 

@@ -11,7 +11,7 @@ import { agentctl } from './agentctl.js'
 
 const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
 
-/** Runs a line in the shell. `$0 $1` is agentctl. */
+/** Runs a line in the shell. In the line, `$0 $1` is agentctl. */
 function inShell(line: string) {
   const { stdout, stderr, status } = spawnSync('bash', ['-c', line, process.execPath, CLI], { encoding: 'utf8' })
   return { stdout, stderr, status }
@@ -39,7 +39,7 @@ t.test('the status of a refusal stays when nobody reads its reason; a closed pip
   t.match(inShell(`set -o pipefail; "$0" "$1" --help | head -c 1`), { status: 0, stderr: '' })
 })
 
-/** Opens a proxy to a database that cuts the connection at a commit. */
+/** Opens a proxy. Returns a function that runs a command line through the proxy, which cuts the connection at the `commits`th commit. */
 async function cutting(t: Test, url: string) {
   const proxy = await MessageProxy.open(addressOf(url))
   t.teardown(() => proxy.close())

@@ -11,7 +11,7 @@ import { TEST_SECRET_KEYS } from '../world.js'
 import { agentctl } from './agentctl.js'
 
 const ROOT = join(import.meta.dirname, '..', '..', '..')
-/** Returns an empty database and a function that runs command lines on it. */
+/** Creates an empty database, and returns its URL and a function that runs command lines on it. */
 async function empty(t: Test) {
   const { url } = await testDatabase(t)
   return { url, run: (line: string, more = {}) => agentctl({ url, args: line.split(' '), ...more }) }

@@ -9,7 +9,7 @@ import { agentctl as agentctlOf } from './agentctl.js'
 const { url } = await worldDatabase(t)
 const agentctl = (...args: string[]) => agentctlOf({ url, args })
 
-/** Sets the window's title, erases the line, imitates a row, and reverses the text after it. */
+/** A text that sets the terminal's title, erases the line, imitates a row, and reverses the direction of text. */
 const HOSTILE = 'a\u001b]0;owned\u0007\u001b[2K\r\n 1  forged\u009b31m\u007f\u202etxt\u2028.'
 /** Control characters except newlines, and characters that change the direction of text. */
 const UNSAFE = /(?!\n)[\p{Cc}\p{Bidi_Control}\u2028\u2029]/u

@@ -1,9 +1,7 @@
 /**
- * Generates clients from the OpenAPI document with two generators, compiles them and the calls in `calls/` in strict TypeScript, and makes the calls
- * to the service with the demo organisation. Before that, two linters must find nothing in the document. Afterwards, runs the conformance tests of
- * the Model Context Protocol against `/mcp`. `mcp-expected-failures.yml` lists the expected failures.
- *
- *     npm run test:clients
+ * Generates clients from the OpenAPI document with two generators, compiles them and the calls in `calls/` in strict TypeScript, and runs the calls
+ * against the service with the demo organisation. Before that, two linters must find nothing in the document. Afterwards, runs the conformance tests
+ * of the Model Context Protocol against `/mcp`. `mcp-expected-failures.yml` lists the expected failures.
  */
 import { execFile } from 'node:child_process'
 import { rm } from 'node:fs/promises'
@@ -18,7 +16,7 @@ const DOCUMENT = '../../openapi/openapi.json'
 const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
 const TIME_LIMIT_MS = 600_000
 
-/** The steps by name, each with a program and its arguments. */
+/** The name and the command line of each step. */
 const STEPS: Record<string, string> = {
   'redocly lint, recommended': `redocly lint --extends=recommended --max-problems=20 ${DOCUMENT}`,
   'spectral lint, oas': `spectral lint --ruleset=spectral.yaml --fail-severity=hint ${DOCUMENT}`,
@@ -29,7 +27,7 @@ const STEPS: Record<string, string> = {
 
 let failed = 0
 
-/** Runs a program in the folder of the generators. Prints its output if it fails or `shown` is true. */
+/** Runs a program in the folder of the generators. Prints the output if the program fails or `shown` is true. */
 async function step(name: string, file: string, args: string[], shown = false): Promise<void> {
   const { code, output } = await new Promise<{ code: number; output: string }>(resolve => {
     const options = { cwd: FOLDER, timeout: TIME_LIMIT_MS, env: { ...process.env, REDOCLY_TELEMETRY: 'off' } }
@@ -44,7 +42,7 @@ async function step(name: string, file: string, args: string[], shown = false): 
   if (!isFine) failed++
 }
 
-/** Starts a proxy that adds the token, which the conformance tests do not send. `target` can change between requests. */
+/** Starts a proxy that adds the token, which the conformance tests do not send. Callers can change `target` between requests. */
 async function withToken(target: { base: string; token: string }): Promise<string> {
   const front = createServer((received, reply) => {
     const headers = { ...received.headers, authorization: `Bearer ${target.token}` }

@@ -39,7 +39,7 @@ t.test('the page is a place to work', { skip }, async t => {
   for (const width of [1400, 390]) {
     await t.test(`the jobs, at ${width} pixels`, async t => {
       const { page, answered, signIn, isClean, isSilent, press, state } = await opened(t, browser, origin, width)
-      await page.keyboard.type(tokens.admin) // the field is focused
+      await page.keyboard.type(tokens.admin) // the token field already has focus
       await isClean('sign-in')
       await page.keyboard.press('Enter')
       await page.getByRole('link', { name: 'Chapter editor' }).waitFor()
@@ -77,7 +77,7 @@ t.test('the page is a place to work', { skip }, async t => {
       })
 
       await press('Add a starter message')
-      await page.locator('.pair input:focus').waitFor() // the new field is focused
+      await page.locator('.pair input:focus').waitFor()
       await page.keyboard.type(`Islands ${width}`)
       await page.getByLabel(`Value of Islands ${width}`).fill('Which islands are warm?')
       await page.getByLabel('Add a person').selectOption('admin@example.com')
@@ -133,7 +133,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await tools.press('Enter')
       await page.getByRole('link', { name: 'weather', exact: true }).press('Enter')
       await page.locator('.use', { hasText: /^\d+ agents?\.$/ }).waitFor()
-      await page.getByRole('link', { name: /^Planner/ }).waitFor() // the agent is shown by its name
+      await page.getByRole('link', { name: /^Planner/ }).waitFor()
       await isClean('a tool')
       await page.getByLabel('Value of X-Api-Key').fill(`secret ${width}`)
       await page.getByText('Secrets are set by an update').waitFor()
@@ -143,7 +143,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.locator('.changes', { hasText: `get_forecast_${width}` }).waitFor()
       await press('Review and save')
       await page.locator('dialog h2', { hasText: 'GET /forecast/{place}' }).waitFor()
-      await page.locator('dialog a[target=_blank]', { hasText: /^Planner/ }).waitFor() // an affected agent
+      await page.locator('dialog a[target=_blank]', { hasText: /^Planner/ }).waitFor() // an agent that the change affects
       await isClean('whom a definition affects')
       await state('Saved.', 'Save')
       await page.locator('.change summary').first().press('Enter')
@@ -152,7 +152,7 @@ t.test('the page is a place to work', { skip }, async t => {
       t.strictSame(await page.context().cookies(), [])
       t.equal(await page.evaluate('localStorage.length + sessionStorage.length'), 0)
       await page.getByRole('link', { name: 'Sign out' }).press('Enter')
-      await page.getByLabel('Access token').waitFor() // the session has ended
+      await page.getByLabel('Access token').waitFor()
       isSilent()
     })
   }
@@ -272,7 +272,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.locator('dialog .difference').first().waitFor()
       await state('Saved.', 'Save')
     }
-    await page.route(/tool.limit=100/, route => route.abort()) // the view must not read all tools to show the owner
+    await page.route(/tool.limit=100/, route => route.abort()) // the view of a tool must not need the list of all tools to show the owner
     await page.goto(`${origin}/console#/tools/1`)
     await page.locator('.use').waitFor()
     await state('owner: admin@example.com')
@@ -307,7 +307,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.locator('.change summary').press('Enter')
     await page.locator('.change h2').waitFor()
     t.strictSame(await page.locator('.change h2').allTextContents(), ['Definition, servers'])
-    await page.locator('.change ins', { hasText: 'https://two.example.com' }).waitFor() // the whole address is marked
+    await page.locator('.change ins', { hasText: 'https://two.example.com' }).waitFor() // the whole address is marked as changed
     await page.getByLabel('OpenAPI definition').fill(JSON.stringify(at('three').definition))
     await press('Save as a new tool')
     await page.locator('dialog ins', { hasText: 'https://three.example.com' }).waitFor()
@@ -386,7 +386,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await isClean('a session that ended')
     await fill(tokens.admin)
     await page.getByRole('heading', { name: 'Your session has ended' }).waitFor({ state: 'detached' })
-    await page.locator('dialog ins', { hasText: 'Typed while' }).waitFor() // the dialog continues
+    await page.locator('dialog ins', { hasText: 'Typed while' }).waitFor() // the review continues after the sign-in
     await press('Close')
     await page.locator('.savebar', { hasText: 'Not saved: Description.' }).locator('.main:focus').waitFor()
     t.equal(await page.getByLabel('Description').inputValue(), 'Typed while the session ended.', 'the text is kept')
@@ -445,7 +445,7 @@ t.test('the page is a place to work', { skip }, async t => {
   })
 })
 
-/** Replaces the text of the editor by a pasted JSON text of this length. */
+/** Returns a script that replaces the editor's text with pasted JSON of about this length. */
 const pasteText = (characters: number) => `(async () => {
   const line = '"' + 'x'.repeat(60) + '",\\n'
   const text = '{"openapi":"3.0.3","x":[\\n' + line.repeat(${characters} / line.length) + '""]}'
@@ -458,7 +458,7 @@ const pasteText = (characters: number) => `(async () => {
   await new Promise(resolve => requestAnimationFrame(() => setTimeout(resolve)))
 })()`
 
-/** Opens the page. `isClean` requires that axe finds nothing in light and dark mode, and that the page fits into its window. */
+/** Opens the page. The returned `isClean` requires that axe finds nothing in light and dark mode, and that the page fits into its window. */
 async function opened(t: Test, browser: Browser, origin: string, width: number, expected = /status of 4(12|22)/) {
   const page: Page = await browser.newPage({ viewport: { width, height: 800 } })
   page.setDefaultTimeout(300_000) // the machine may be busy
@@ -515,7 +515,7 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
   return { page, answered, fill, signIn, isClean, isSilent, press, state }
 }
 
-/** Numbers the elements that Tab should reach, and focuses the first. `stopAt` returns the number of the focused element. */
+/** A script that focuses the first element that Tab should reach. `stopAt` returns the focused element's number, or its HTML without an outline. */
 const STOPS = `(() => {
   focused = document.activeElement
   const root = [...document.querySelectorAll('dialog[open]')].at(-1) ?? document

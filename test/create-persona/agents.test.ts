@@ -4,7 +4,7 @@ import { ALICE, BOB } from '../fixtures/users.js'
 import { auditRows, faultsOf, hashOfEverything, storedAgent, warningsOf } from '../updates/stored-state.js'
 import { auditHolds } from '../world.js'
 
-/* Creates and deletes agents: `POST /persona` and `DELETE /persona/{id}`. */
+/* Tests the creation and deletion of agents: `POST /persona` and `DELETE /persona/{id}`. */
 
 const world = await worldApp(t)
 const { call, database, query, alice, admin } = world

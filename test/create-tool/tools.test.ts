@@ -7,7 +7,7 @@ import { eventually } from '../eventually.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { auditRows, faultsOf, hashOfEverything, newPerson, storedTool, warningsOf } from '../updates/stored-state.js'
 
-/* Creates and deletes custom tools: `POST /admin/tool/custom` and `DELETE /admin/tool/custom/{id}`. */
+/* Tests the creation and deletion of custom tools: `POST /admin/tool/custom` and `DELETE /admin/tool/custom/{id}`. */
 
 const world = await worldApp(t)
 const { call, database, admin, alice } = world
@@ -31,7 +31,7 @@ async function idOf(creation: ReturnType<typeof call>): Promise<number> {
 
 const made = (fields: object = {}) => idOf(post({ ...NEW, ...fields }))
 
-/** Creates an agent with the tool and returns its id. */
+/** Creates an agent with the tool and returns the agent's id. */
 async function agentWith(tool: number, fields: object = {}, token = maker): Promise<number> {
   const body = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [tool], ...fields }
   return await idOf(call('POST', '/persona', { token, body }))

@@ -101,7 +101,7 @@ t.test('78 and a sentence for a server that the service cannot use: the command 
   await refuses(t, urlThrough(pooled.port, url), /a pooler is in front of it: set PREPARED_STATEMENTS=off$/)
 })
 
-/** Returns the URL of a proxy that replaces a part of the server's answers by a text of the same length. */
+/** Returns the URL of a proxy that replaces text matching `from` in the server's answers with `to`, padded to the same length. */
 async function through(t: Test, url: string, from: RegExp, to: string): Promise<string> {
   const proxy = await MessageProxy.open(addressOf(url))
   t.teardown(() => proxy.close())

@@ -276,7 +276,7 @@ function opened(t: Test, options: Partial<DatabaseOptions> = {}) {
   return database
 }
 
-/** A database with a proxy that can cut the connection at the server's next message. */
+/** Opens a database through a proxy. After `cutsAnswers(true)`, the proxy cuts the connection at the server's next message. */
 async function throughProxy(t: Test, options: Partial<DatabaseOptions> = {}) {
   const proxy = await MessageProxy.open(target)
   t.teardown(() => proxy.close())

@@ -1,6 +1,6 @@
 /**
- * A process that uses the embedded PostgreSQL, for tests that kill it. Arguments: the data folder, then settings as `name=value`. Prints one line of
- * JSON when it is connected, and exits cleanly when its standard input ends.
+ * A process that uses the embedded PostgreSQL, for tests that kill such processes. Arguments: the data folder, then settings as `name=value`. Prints
+ * one line of JSON when it is connected, and exits cleanly when its standard input ends.
  */
 import { startEmbedded } from '../../src/db/embedded/embedded.js'
 

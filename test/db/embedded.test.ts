@@ -15,7 +15,7 @@ const USER_PROGRAM = fileURLToPath(new URL('embedded-user.js', import.meta.url))
 const { PG_BIN_DIR } = process.env
 const OPTIONS = { settings: { fsync: 'off' }, ...(PG_BIN_DIR ? { binDir: PG_BIN_DIR } : {}) }
 
-/** A process that uses the cluster. `answer` is the line that it prints when it is connected. */
+/** A process of `embedded-user.ts`. `answer` is the line that it prints when it is connected. */
 interface User {
   process: ChildProcess
   pid: number
@@ -105,7 +105,7 @@ t.test(
 function enter(t: Test, dataDir: string): User {
   const child = spawn(process.execPath, [USER_PROGRAM, dataDir, 'fsync=off'], {
     cwd: '/',
-    // Without coverage, which would change the timing of these tests and cannot be written by another user.
+    // Turns off coverage, which would change the timing of these tests, and whose files another user cannot write.
     env: { PATH: process.env.PATH, ...(PG_BIN_DIR ? { PG_BIN_DIR } : {}) },
     stdio: ['pipe', 'pipe', 'inherit'],
   })
@@ -130,12 +130,12 @@ function homeOf(url: string): string {
   return dirname(new URL(url).searchParams.get('host') ?? '')
 }
 
-/** Returns the processes that run in the data folder. */
+/** Returns the ids of the processes that run in the data folder. */
 function clusterPids(home: string): number[] {
   return processesWhere(pid => readlinkSync(`/proc/${pid}/cwd`) === join(home, 'data'))
 }
 
-/** Returns the shells that supervise the server. */
+/** Returns the ids of the shells that supervise the server. */
 function shellPids(home: string): number[] {
   return processesWhere(pid => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(`embedded-postgresql\0${home}\0`))
 }

@@ -7,8 +7,8 @@ const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {
 }
 
 /**
- * Compiles the schema of the arguments with Ajv. Ignores formats and unknown keywords. Compiles a pattern without the Unicode flag if the flag makes
- * it invalid.
+ * Compiles the arguments schema of a function with Ajv. Ignores formats and unknown keywords. Compiles patterns without the Unicode flag if the flag
+ * makes one invalid.
  */
 export function compile({ parameters }: Pick<FunctionView, 'parameters'>): (value: unknown) => boolean {
   const options = { strict: false, validateFormats: false, logger: false }

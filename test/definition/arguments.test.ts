@@ -7,7 +7,7 @@ const documents = [...MADE, ...VENDORS].flatMap(({ name, definition }) =>
   checkDefinition(definition).ok ? [{ name, definition: definition as Record<string, unknown> }] : [],
 )
 
-/** Returns the arguments of all functions, and those that a custom header could supply. */
+/** Returns all arguments of the functions, and the names of those in a header or cookie. */
 function argumentsOf(functions: readonly FunctionView[]) {
   const all = functions.flatMap(view => view.arguments.map(each => ({ ...each, of: view.operationId })))
   return {

@@ -43,7 +43,7 @@ const PLACES: Record<string, string> = {
   ticket: 'components schemas Ticket',
 }
 
-/** Returns the base with another value at a place, which can begin with a key of `PLACES`. Without a value, removes the part. */
+/** Returns a copy of the base with another value at a place, or without the place if no value is given. A place can begin with a key of `PLACES`. */
 function changed(place: string, ...value: unknown[]): Json {
   const copy: Json = structuredClone(base)
   const [first = '', ...rest] = place.split(' ')
@@ -56,7 +56,7 @@ function changed(place: string, ...value: unknown[]): Json {
   return copy
 }
 
-/** Formats a change as `kind operation argument`, with its sentence after a colon where the expected text has one. */
+/** Formats a change as `kind operation argument`. Adds the change's message after a colon if `expected` has one. */
 const shown = ({ kind, operation, argument = '', msg }: DefinitionChange, expected = '') =>
   `${kind} ${operation} ${argument}`.trim() + (expected.includes(': ') ? `: ${msg}` : '')
 
@@ -73,7 +73,7 @@ const note = (schema: object) => changed('ticket properties note', schema)
 const ownersEmail = changed('components schemas Owner properties email type', 'integer')
 const { title } = base.components.schemas.Ticket.properties
 
-/** Each row has a name, the definition after the change, the expected changes, and the definition before it (default: the base). */
+/** Each case has a name, the definition after the change, the expected changes, and the definition before the change (default: the base). */
 const cases: [name: string, after: unknown, changes: string[], before?: unknown][] = [
   ['nothing', structuredClone(base), []],
   ['the order of keys', Object.fromEntries(Object.entries(base).reverse()), []],

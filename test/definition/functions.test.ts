@@ -4,7 +4,7 @@ import { checkDefinition, type FunctionView, toFunctions } from '../../src/defin
 import { compile } from './ajv.js'
 import { document, type Json, many, operation, schemaRef, withBody, withOperation } from './document.js'
 
-/** Returns the first function of a definition, as a schema for Ajv. */
+/** Returns the first function of a definition. Throws if Ajv cannot compile its arguments schema. */
 function functionOf(definition: Json): FunctionView & { parameters: { properties: Record<string, Json> } } {
   const [view] = toFunctions(definition)
   if (view === undefined) throw new Error('no function')
@@ -323,7 +323,7 @@ t.test('a parameter called __proto__ is a property like any other', async t => {
 })
 
 t.test('functions_too_large: the size of all functions together is limited before they are made', async t => {
-  // Each function includes every schema that it uses, so it repeats the shared schema.
+  // Each function includes every schema that it uses, so the shared schema is repeated 2,000 times.
   const S = { properties: many(5000, i => [`p${i}`, { type: 'string' }]) }
   const requestBody = { content: { 'application/json': { schema: schemaRef('S') } } }
   const paths = many(2000, i => [`/p${i}`, { post: { operationId: `o${i}`, summary: 'S', requestBody } }])

@@ -38,7 +38,7 @@ const remote = () => withBody({ properties: record(50_000, i => [`p${i}`, { $ref
 const manyPaths = () => record(100_000, i => [`/p${i}`, { get: { operationId: `o${i}`, summary: 'X' } }])
 const chain = () => record(10_000, i => [`s${i}`, ref(`s${i + 1}`)])
 
-/** Texts that cause quadratic time in careless patterns. */
+/** Returns a definition with strings that cause quadratic time in careless regular expressions. */
 function longTexts(): Json {
   const [dots, blanks, slashes] = ['.'.repeat(4000), ' '.repeat(500_000), '/'.repeat(4000)]
   const paths = record(500, i => [`p${i}{${dots}x${dots}}`, { get: { operationId: `o${i}`, summary: 'X' } }])
@@ -47,7 +47,7 @@ function longTexts(): Json {
   return { ...withBody(schema), servers, paths: { ...paths, ...(withBody(schema).paths as Json) } }
 }
 
-/** Thousands of schemas, each compared with the same long lists. */
+/** Returns a definition with thousands of schemas that all combine the same long lists. */
 function sharedLists(): Json {
   const values = record(50, i => [
     `c${i}`,
@@ -58,7 +58,7 @@ function sharedLists(): Json {
   return withBody({ properties: record(2000, i => [`p${i}`, ref(`s${i}`)]) }, { ...values, ...users })
 }
 
-/** Documents that are slow or large to check, with the expected type of fault, or `null` if they are accepted. */
+/** Documents that are large or could be slow to check, with the expected type of fault, or `null` if the document is accepted. */
 const HOSTILE: [name: string, make: () => unknown, type: string | null][] = [
   ['100,000 levels', () => withBody(nested(100_000, not => ({ not }))), 'definition_too_deep'],
   ['levels at the limit', () => withBody(nested(100, not => ({ not }))), null],
@@ -76,7 +76,7 @@ const HOSTILE: [name: string, make: () => unknown, type: string | null][] = [
   ['keys that change a prototype', () => JSON.parse('{"openapi":"3.1.0","__proto__":{"polluted":1}}'), 'key_forbidden'],
 ]
 
-/** Counts the files and connections opened during `run`. */
+/** Counts the attempts to open a file or connection during `run`, and prevents them. */
 function outsideCalls(run: () => void): number {
   let calls = 0
   const watched = [
@@ -108,7 +108,7 @@ t.test('hostile documents: a small answer, no file or connection opened', async 
     t.ok(check.ok || check.faults.length <= 100, `${name}: faults`)
     t.ok(check.warnings.length <= 1000, `${name}: warnings`)
     const changes = definitionChanges(definition, definition)
-    // A definition that cannot be read is reported once, as incomparable.
+    // A definition that cannot be read is reported as one change, without an operation.
     const said = changes.map(({ kind, operation }) => `${kind} ${operation}`)
     t.ok(said.length === 0 || said.join() === 'changed ', `${name}: compared with itself`)
   }

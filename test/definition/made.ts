@@ -6,7 +6,7 @@ interface MadeCase {
   name: string
   /** The purpose of the document. */
   note?: string
-  /** Differences from the base: a path with keys separated by blanks, and the new value; without a value the member is removed. */
+  /** Edits of the base: a path of keys separated by spaces, and the new value. Without a value, the member is removed. */
   edits: [place: string, value?: unknown][]
   expect:
     | { ok: true; methods: [name: string, method: string, path: string][] }
@@ -19,13 +19,12 @@ const { base, cases } = JSON.parse(readFileSync('test/fixtures/definitions.json'
   cases: MadeCase[]
 }
 
-/** Test definitions made by edits of a valid one, with the expected result of the check. */
+/** Definitions made by edits of a valid one, with the expected result of the check. */
 export const MADE = cases.map(({ name, edits, expect }) => ({ name, expect, definition: edited(edits) }))
 
-/** The source folder of the vendors' documents. */
 export const VENDORS_FOLDER = 'test/fixtures/vendors/'
 
-/** The documents of vendors and generators, by file name. */
+/** The documents of vendors and generators, with their file names. */
 export const VENDORS = readdirSync(VENDORS_FOLDER)
   .filter(file => /\.(json|yaml)$/.test(file))
   .map(name => ({ name, definition: parse(readFileSync(VENDORS_FOLDER + name, 'utf8')) as unknown }))

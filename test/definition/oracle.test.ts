@@ -7,7 +7,7 @@ import { MADE, VENDORS, VENDORS_FOLDER } from './made.js'
 
 type Differences = [pattern: RegExp, count: number, reason: string][]
 
-/** Our faults that Redocly does not report. Each pattern matches kind, document and place. */
+/** Faults that this service reports and Redocly does not. Each pattern matches kind, document and place. */
 const OURS_ALONE: Differences = [
   [/^openapi_version_unsupported /, 14, 'Redocly reads Swagger 2.0; here only a completion does'],
   [/^summary_missing /, 19, 'its rule wants a summary even beside a description, so it is not asked'],
@@ -22,7 +22,7 @@ const OURS_ALONE: Differences = [
   [/^dict_type references-odd.*patch$/, 1, 'it follows a reference in place of an operation'],
 ]
 
-/** Redocly's errors at places where we find no fault. */
+/** Errors that Redocly reports where this service finds no fault. */
 const THEIRS_ALONE: Differences = [
   [/^path-p.*: Path .*[{]([+.;]|[^}]*:|.*[^ -~])/, 119, 'the placeholder is {+name}, has a pattern, or is not ASCII'],
   [/^path-p.*: Path .*placeholders-odd/, 24, 'the placeholder has blanks, signs or another case than the name'],
@@ -55,7 +55,7 @@ const RULES =
   'struct no-unresolved-refs no-empty-servers path-declaration-must-exist path-parameters-defined operation-operationId operation-operationId-unique operation-parameters-unique'
 const config = await createConfig({ rules: Object.fromEntries(RULES.split(' ').map(rule => [rule, 'error' as const])) })
 
-/** A kind of fault, warning or error, and the JSON pointer of its place. */
+/** The kind of a fault, warning or error, and the JSON pointer of its place. */
 type Found = [kind: string, place: string]
 
 /** Returns the kinds and places of Redocly's errors. If Redocly throws, returns one error at the root. */
@@ -77,14 +77,14 @@ async function redocly(definition: unknown): Promise<Found[]> {
   }
 }
 
-/** Returns the kinds and places of our faults or warnings. */
+/** Returns the kinds and places of this service's faults or warnings. */
 function found(list: { type: string; loc: (string | number)[] }[]): Found[] {
   const escaped = (key: string | number) => `/${String(key).replaceAll('~', '~0').replaceAll('/', '~1')}`
   const pointer = (loc: (string | number)[]) => loc.slice(2).map(escaped).join('')
   return list.map(({ type, loc }) => [type, pointer(loc).replace(/.[$]ref$/, '')])
 }
 
-/** True if both findings are at the same place or one is at a member of the other's place. */
+/** True if both findings are at the same place, or if one is at a direct member of the other's place. */
 function together([, a]: Found, [, b]: Found): boolean {
   const parentOf = (place: string) => place.slice(0, place.lastIndexOf('/'))
   return a === b || a === parentOf(b) || b === parentOf(a)
@@ -99,7 +99,7 @@ const documents = [...MADE, ...VENDORS, uncircled].flatMap(({ name, definition }
   return [{ name, definition }, ...(check.ok ? [{ name: `${name}, completed`, definition: completed }] : [])]
 })
 
-/** Requires a reason for each difference, and the expected number of differences for each reason. */
+/** Requires that each difference matches a listed pattern, and each pattern the listed number of differences. */
 function explained(t: Test, differences: string[], listed: Differences): void {
   let rest = [...new Set(differences)]
   for (const [pattern, count, reason] of listed) {

@@ -14,7 +14,7 @@ import { repetitions } from '../updates/stored-state.js'
 import { document, type Json, schemaRef } from './document.js'
 import { MADE, SWAGGER } from './made.js'
 
-/** Parses a text of JSON values separated by blanks. */
+/** Parses JSON values separated by whitespace. */
 const parsed = (text: string): unknown[] => text.split(/\s+/).map(each => JSON.parse(each))
 
 const AT: Loc = ['body', 'definition']
@@ -37,7 +37,7 @@ const schema: fc.Arbitrary<unknown> = fc.letrec(tie => ({
   ),
 })).schema
 
-/** The parts of one operation. Ids and paths get a number, so they are unique. */
+/** Generates the parts of one operation. `build` adds ids and paths with a number, so that they are unique. */
 const operation = fc.record({
   method: fc.constantFrom('get', 'post', 'put', 'patch', 'delete', 'GET', 'Post'),
   text: fc.constantFrom('summary', 'description'),
@@ -86,7 +86,7 @@ function listed(check: DefinitionCheck): string[] {
   return check.ok ? check.methods.map(each => `${each.name} ${each.method} ${each.path}`) : []
 }
 
-/** Returns the methods of a valid document. An independent implementation, without checks. */
+/** Returns the methods of a valid document. Independent of the tested implementation, and without checks. */
 function methodsOf(definition: Json): string[] {
   const found: string[] = []
   for (const [path, item] of Object.entries(definition.paths as Record<string, Json>)) {
@@ -108,7 +108,7 @@ function resolve(value: unknown, steps: readonly (string | number)[]): unknown {
   return at
 }
 
-/** True if the path, or its parent, exists in the document. */
+/** True if `loc` or its parent exists in the definition. */
 function isPlace(definition: unknown, loc: Loc): boolean {
   const steps = loc.slice(AT.length)
   if (steps.length === 0) return true
@@ -139,7 +139,7 @@ const replacement = fc.constantFrom<unknown>(
   '\ud800',
   Number.POSITIVE_INFINITY,
 )
-/** Types of faults that are reported where the missing part is used. */
+/** Types of faults that can be reported at another place than the mutated part. */
 const AT_THE_USE = `ref_unresolved ref_target_type ref_cycle path_parameter_undeclared operation_id_duplicate
   operations_missing summary_missing`.split(/\s+/)
 
@@ -148,7 +148,7 @@ function isNear(one: Loc, other: Loc): boolean {
   return one.slice(0, length).every((step, i) => step === other[i])
 }
 
-/** Generates JSON with OpenAPI's keywords, to reach rules for nested parts. */
+/** Keys of the generated `documentLike`, which nests OpenAPI's keywords to reach rules for nested parts. */
 const vocabulary = fc.constantFrom(
   ...`openapi info title servers url paths /x /{id} get post head parameters name in schema content application/json
   requestBody $ref $id $anchor items properties allOf components schemas A operationId summary constructor
@@ -197,7 +197,7 @@ t.test('one mutation: the methods stay right, or a fault is at its place or at i
         return all.filter(each => !kept.has(each)).length <= lost && [...kept].every(each => all.includes(each))
       }
       refused++
-      // Without its `$ref`, an object has faults for its own missing fields.
+      // If a `$ref` is removed, the faults are at the fields that are missing next to it.
       const near = how === REMOVED ? place.slice(0, -1) : place
       const isNamed = check.faults.some(
         fault => isNear(fault.loc.slice(AT.length), near) || AT_THE_USE.includes(fault.type),
@@ -240,7 +240,7 @@ t.test('any JSON: never throws, every loc resolves or its parent does, the answe
   t.ok(deep > runs / 30, `${deep} documents had a fault inside paths`)
 })
 
-/** A value that breaks code which converts it to text without checking its type. */
+/** A value that breaks code that converts it to a string without checking its type. */
 const NO_TEXT = JSON.parse('{"toString":"x","valueOf":"x","toJSON":1,"length":-1}')
 const WHOLE = ['ok-base', 'style-subtypes', 'style-expanded-queries']
 t.test('an accepted path never changes the host of an accepted server', async t => {

@@ -28,7 +28,6 @@ const long = (count: number) => 'k'.repeat(count)
 
 const shown = (found: DefinitionCheck['warnings']) =>
   found.map(({ type, loc }) => `${type} at ${loc.slice(2).join(' ')}`.trim())
-/** Formats every fault and warning as `type at path`, with the path from the definition's root. */
 const faultsOf = (definition: unknown) => {
   const check = checkDefinition(definition)
   return check.ok ? [] : shown(check.faults as DefinitionCheck['warnings'])
@@ -43,7 +42,7 @@ const P = ref('#/components/parameters/P')
 const NO = ref('#/no')
 const LONG = long(8193)
 
-/** Definitions with these faults, in document order. */
+/** Refused definitions and all their faults, in document order. */
 const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
   ['no object', [], 'dict_type at'],
   ['openapi 2.0', document({ openapi: '2.0' }), 'openapi_version_unsupported at openapi'],
@@ -122,7 +121,7 @@ const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
   ],
 ]
 
-/** Unusable server addresses, with the end of the message and the default of a variable. */
+/** Refused server addresses, with a part of the message and the default of the variable. */
 const BAD_SERVERS: [url: string, why: string, variable?: string][] = parse(String.raw`[['ws://a.example.com', neither],
   ['localhost:8080/v1', neither], ['10.0.0.1:80', neither], ['https://', valid URL], ['https://a.example.com /', backslash],
   ["/\t", backslash], ['https://a.example.com\b', backslash], ['https://u:p@a.example.com', user name],
@@ -251,7 +250,7 @@ const cat = { type: 'object', properties: { kind: { type: 'string' } } }
 const bodyOfGet = (type: string, schema: Json) =>
   get({ requestBody: { content: { [type]: { schema } } } }, { openapi: '3.0.3' })
 
-/** Accepted definitions with these warnings, in document order. */
+/** Accepted definitions and all their warnings, in document order. */
 const WARNED: [name: string, definition: unknown, ...warnings: string[]][] = [
   ['a relative server', withServer('/api'), `address_incomplete at ${URL_AT}`],
   ['a variable without a default', withServer('https://{h}.example.com'), `address_incomplete at ${URL_AT}`],

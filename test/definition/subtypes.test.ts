@@ -25,7 +25,7 @@ const plain = (field: string) => ({
 const PLAIN = { Cat: plain('meow'), Dog: plain('size') }
 const ALTERNATIVES = { oneOf: [ref('Cat'), ref('Dog')], discriminator: MAPPED.discriminator }
 
-/** Returns a validator for bodies, compiled from the schema of the function. */
+/** Returns a validator for the body, compiled from the arguments schema of the function. */
 function accepts(body: object, schemas: object, openapi = '3.0.3') {
   return functionOf(withBody(body, schemas, { openapi }))
 }

@@ -14,10 +14,10 @@ const NOT_TAKEN: Record<string, string> = {
   'references-odd.yaml': 'each of its references is wrong, on purpose',
   'version-bare.yaml': 'its version is "3"',
 }
-/** The number of functions that Ajv compiles for each document. */
+/** At most this many functions of each document are compiled with Ajv. */
 const COMPILED = 10
 
-/** Formats the faults of a check and its omitted operations, each with type and path. */
+/** Formats the faults of a check and its warnings about omitted operations as `type at path`. */
 function foundBy(check: DefinitionCheck): string[] {
   const passed = check.warnings.filter(({ type }) => type === 'operation_passed_over')
   const found = [...(check.ok ? [] : check.faults), ...passed]

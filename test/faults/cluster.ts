@@ -44,7 +44,7 @@ export class Cluster {
     return cluster
   }
 
-  /** Creates a standby from a copy of a stopped primary, without starting it. `name` is its `application_name` at the primary. */
+  /** Creates a standby from a copy of a stopped primary, without starting the standby. `name` is the standby's `application_name`. */
   static async copyOf(primary: Cluster, name: string): Promise<Cluster> {
     const primary_conninfo = `host=127.0.0.1 port=${primary.port} user=postgres application_name=${name}`
     const standby = await Cluster.#empty({ cluster_name: name, primary_conninfo })
@@ -184,7 +184,7 @@ export class Cluster {
   }
 }
 
-/** Returns a port that nothing uses and that was not returned before. */
+/** Returns a port that is not in use and was not returned before. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = PORTS_FROM + (process.pid % PORT_ROWS) * PORTS_PER_ROW + (portsGiven++ % PORTS_PER_ROW)
@@ -192,7 +192,7 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** The ports are below the range for clients. Each test process has its own block of ports. */
+/** The ports are below the system's range for outgoing connections. Each test process has its own block of ports. */
 const PORTS_FROM = 10_000
 const PORT_ROWS = 1_000
 const PORTS_PER_ROW = 22
@@ -226,7 +226,7 @@ function isChildOf(parent: number, pid: number): boolean {
 
 /** Returns the fields of /proc/pid/stat after the process name: the state, the parent, and more. */
 function statusOf(pid: number): string[] {
-  // The name in parentheses can contain any characters, so the fields are read after its end.
+  // The name can contain any characters, so the fields begin after the last parenthesis.
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
 }

@@ -12,12 +12,12 @@ const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
 
 const { PATH = '', PG_BIN_DIR = '' } = process.env
 
-/** Observes a service's embedded server from outside, through its data folder. */
+/** The data folder of a service, through which the tests observe its embedded server from outside. */
 const folder = newFolder(t)
 const home = join(folder, 'postgresql')
 const url = `postgres:///postgres?user=postgres&host=${encodeURIComponent(join(home, 'run'))}`
 
-/** Returns the process id of the postmaster; 0 if it does not run. */
+/** Returns the process id of the postmaster; 0 if the postmaster does not run. */
 function postmasterPid(): number {
   const path = join(home, 'data', 'postmaster.pid')
   return existsSync(path) ? Number.parseInt(readFileSync(path, 'utf8'), 10) || 0 : 0

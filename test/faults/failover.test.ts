@@ -8,12 +8,10 @@ import { ask, ServiceProcess } from './service.js'
 import { Updates } from './updates.js'
 import { makeWorld } from './world.js'
 
-/* A standby hangs. Then the primary dies and the standby takes over. No answer is wrong, and readers of changes get each change once. */
-
 t.test('no answer is false, and a reader of changes gets each once, when the standby hangs or takes over', async t => {
   const { primary, standby, token } = await primaryAndStandby()
   t.teardown(() => Promise.all([primary.remove(), standby.remove()]))
-  // One address that always leads to the primary, like that of HAProxy.
+  // Like HAProxy, an address that always leads to the current primary.
   const leader = { host: '127.0.0.1', port: primary.port }
   const entry = await MessageProxy.open(leader)
   t.teardown(() => entry.close())
@@ -47,7 +45,7 @@ t.test('no answer is false, and a reader of changes gets each once, when the sta
   t.strictSame(await feed.end(changes.length), changes)
 })
 
-/** Reads all changes page by page. Repeats a request without an answer. */
+/** Reads all changes page by page. Repeats requests that get 503 or 429. */
 class Feed {
   readonly #changes: string[] = []
   #isOver = false
@@ -62,7 +60,7 @@ class Feed {
     await eventually(() => this.#changes.length > before)
   }
 
-  /** Waits for at least `count` changes and one more page. Returns all changes in the order in which they arrived. */
+  /** Waits for at least `count` changes, then reads one more page and stops. Returns all changes in the order of their arrival. */
   async end(count: number): Promise<string[]> {
     await eventually(() => this.#changes.length >= count)
     this.#isOver = true
@@ -85,7 +83,7 @@ class Feed {
   }
 }
 
-/** A primary with a standby. The primary commits only what the standby has received. */
+/** Starts a primary with a standby. The primary commits only what the standby has received. */
 async function primaryAndStandby() {
   const primary = await Cluster.create()
   const token = await makeWorld(primary.url())

@@ -23,7 +23,7 @@ t.test('503 with the default settings while the server hangs, and 200 afterwards
   await Promise.all(range(AGENT_COUNT).map(update)) // opens all connections
   const holder = await cluster.connect()
   await holder.query('begin; lock table audit in share mode')
-  const writing = update(1) // its only statement, which also commits, waits for the lock
+  const writing = update(1) // the update's only statement, which also commits, waits for the lock
   await cluster.lockWaits()
   await cluster.freeze()
   t.teardown(() => cluster.thaw())

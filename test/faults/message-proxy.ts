@@ -10,7 +10,7 @@ export interface WireMessage {
   pid: number
 }
 
-/** The action for a message. `cut` delivers the first `after` bytes, then closes both sides. */
+/** What happens to a message. `cut` delivers the first `after` bytes, then closes both sides. */
 export type Act = { do: 'pass' } | { do: 'drop' } | { do: 'cut'; after: number }
 
 export interface MessageProxyOptions {
@@ -88,7 +88,7 @@ export class MessageProxy {
   }
 }
 
-/** Returns the length of the message that begins here, or infinity while it is unknown. */
+/** Returns the length of the message at the start of `bytes`, or infinity while the length is unknown. */
 function lengthOf(bytes: Buffer, isTyped: boolean): number {
   const at = isTyped ? 1 : 0
   return bytes.length < at + 4 ? Number.POSITIVE_INFINITY : bytes.readInt32BE(at) + at

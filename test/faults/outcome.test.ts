@@ -28,14 +28,14 @@ const NEW = {
   tool: { name: 'made', definition: DEFINITION, passthrough_auth: false },
 }
 
-/** A write that is ready to be sent. `stored` counts how often its effect is stored. */
+/** A write that is ready to be sent. `stored` counts how often the write has been stored. */
 interface Write {
   send(by: ServiceProcess, headers?: Headers): ReturnType<typeof ask>
   stored(): Promise<number>
   sent?: string
 }
 
-/** Prepares a write on an agent or tool that is identified by its description. */
+/** Prepares a write of an agent or tool. The description identifies the record. */
 const WRITES: Record<string, (kind: Kind, description: string) => Promise<Write>> = {
   update: async (kind, description) => ({
     send: (by, headers) => update(by, kind, description, headers),
@@ -160,7 +160,7 @@ t.test('503 unknown, not not_applied, for a repetition whose key could not be lo
   t.equal((await again()).status, 200)
   for (const statements of [0, 1]) {
     let passed = 0
-    line.decide = ({ type }) => (type !== 'B' || passed++ < statements ? { do: 'pass' } : { do: 'cut', after: 0 }) // statement 1 authenticates
+    line.decide = ({ type }) => (type !== 'B' || passed++ < statements ? { do: 'pass' } : { do: 'cut', after: 0 }) // the first statement authenticates
     const answer = await again()
     t.match(answer, { status: 503, body: { reason: 'database_unreachable', outcome: 'unknown' } }, `${statements}`)
     passAll()
@@ -245,7 +245,7 @@ function update(by: ServiceProcess, kind: Kind, description: string, headers?: H
   return ask(by, method, `${PLACES[kind]}/1${query}`, { description }, headers)
 }
 
-/** Calls `act` with the server process for each message with this text from the service. If `act` returns false, both sides are cut. */
+/** Calls `act` with the id of the server process for each message from the service that contains `text`. Cuts both sides if `act` returns false. */
 function onMessage(text: string, act: (pid: number) => unknown): void {
   line.decide = ({ from, bytes, pid }) => {
     const isMet = from === 'service' && bytes.includes(text)
@@ -253,7 +253,7 @@ function onMessage(text: string, act: (pid: number) => unknown): void {
   }
 }
 
-/** Calls `act` with the server process that is about to receive the commit of a write. */
+/** Calls `act` with the id of the server process that is about to receive the commit of a write. */
 function onCommit({ sent = '' }: Pick<Write, 'sent'>, act: (pid: number) => unknown): void {
   let isMet = false
   line.decide = ({ from, bytes, pid }) => {

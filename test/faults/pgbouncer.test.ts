@@ -28,7 +28,7 @@ t.test('behind PgBouncer in transaction mode', { skip }, async t => {
     await updates.more('200', 100)
     await updates.stop()
     t.strictSame(await updates.wrong(cluster), [])
-    // On a busy machine, an update can wait longer than LOCK_TIMEOUT_MS.
+    // On a busy machine, an update can wait longer than LOCK_TIMEOUT_MS, which is answered 503.
     t.equal(updates.count('200') + updates.count('503 not_applied'), updates.told.size)
   })
 

@@ -9,7 +9,7 @@ import { ended, freePort } from './cluster.js'
 
 const PROGRAM = '/usr/sbin/pgbouncer'
 
-/** PgBouncer in transaction mode, from Debian's package. It offers every database of the server by its own name. */
+/** PgBouncer in transaction mode, from Debian's package. Offers every database of the server under its own name. */
 export class Pooler {
   #child: ChildProcess | undefined
 

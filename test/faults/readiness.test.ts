@@ -32,7 +32,7 @@ t.test('updates are 503 database_full while the disk is full, then stored again'
   while (spawnSync('sh', ['-c', `head -c 1000000 /dev/zero >> ${ballast}`]).status === 0);
   await eventually(async () => (await update(randomBytes(1_000).toString('hex'))) === 503)
   t.equal((await service.readiness()).status, 200, 'reads are answered')
-  // The log comes through a pipe, so the answer can arrive earlier.
+  // The log comes through a pipe, so an answer can arrive before its log line.
   await eventually(async () => /"refusal":"database_full".*"outcome":"not_applied"/.test(service.log))
   rmSync(ballast)
   await eventually(async () => (await update('again')) === 200)

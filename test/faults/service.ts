@@ -10,7 +10,7 @@ export interface Readiness {
   detail?: string
 }
 
-/** The minimum number of last characters of the log to keep. The log is cut only at twice this length, because each cut copies it. */
+/** The number of last characters of the log to keep. The log is cut only at twice this length, because each cut copies the log. */
 const LOG_KEPT = 1_000_000
 
 const OWN_SETTINGS = {
@@ -19,7 +19,7 @@ const OWN_SETTINGS = {
   EVENT_LOOP_DELAY_MAX_MS: '0', // the machine may be busy
   DEMO: 'off',
   METRICS_PORT: '0',
-  HISTORY_VERSIONS_MAX: '100000',
+  HISTORY_VERSIONS_MAX: '100000', // the tests read the whole history
 }
 
 /** Sends a request with a token. Returns the answer with its body, which is JSON or empty. */
@@ -88,7 +88,6 @@ export class ServiceProcess {
     const program = fileURLToPath(new URL('../../src/server.js', import.meta.url))
     const { PATH = '' } = process.env
     const child = spawn(process.execPath, [program], {
-      // The tests read the whole history, so nothing may be pruned.
       env: { PATH, ...OWN_SETTINGS, PORT: String(this.port), ...this.env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
@@ -119,7 +118,7 @@ export class ServiceProcess {
     }
   }
 
-  /** Stops the process. Returns its exit code; null if a signal ended it. */
+  /** Stops the process. Returns its exit code; null if a signal ended the process or it was never started. */
   async stop(how: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
     const child = this.#child
     if (child === undefined) return null

@@ -10,7 +10,7 @@ interface Queried {
 const NEW_AGENT = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }
 const CREATES_EVERY = 4
 
-/** Callers that each change one agent, one change after another. Some changes create an agent or restore an earlier version. Stores each answer. */
+/** Callers that each write to their own agent, one write after another: updates, restorations, and creations of other agents. Records each answer. */
 export class Updates {
   /** Answers by request id: the status, for a 503 also the outcome, and `cut` if there was no answer. */
   readonly told = new Map<string, string>()
@@ -50,7 +50,7 @@ export class Updates {
 
   async #lane(id: number): Promise<void> {
     let answer = ''
-    let version = 0 // the agent's version; from version 3, the previous one has different content and an audit row
+    let version = 0 // the agent's version; from version 3 on, the previous version differs and can be restored
     for (let number = 0; !this.#isOver; number++) {
       const request = `${process.pid}-${Math.round(performance.now() * 1_000)}-${id}-${number}`
       const restores = number % CREATES_EVERY === 2 && answer === '200' && version > 2

@@ -8,7 +8,7 @@ import { auditHolds } from '../world.js'
 
 type Headers = Record<string, string>
 
-/** The organisation, three callers, and helpers for tests of earlier versions. Verifies the audit trail after the test. */
+/** The organisation, three callers, and helpers for tests of records' earlier versions. Verifies the audit trail after the test. */
 export async function historyWorld(t: Test) {
   const world = await worldApp(t)
   const { call, database } = world
@@ -38,7 +38,7 @@ export async function historyWorld(t: Test) {
     toolOf: async (fields: object = {}): Promise<number> =>
       (await sent('POST', '/admin/tool/custom', { ...tool, ...fields }, admin)).json().id,
     remove: (path: string, token = alice) => sent('DELETE', path, undefined, token),
-    /** Sends a restoration. `path` is the address without `/restore`. */
+    /** Restores an earlier version. `path` is the address without `/restore`. */
     restore: (path: string, version: unknown, token = alice, headers: Headers = {}, query = '') =>
       call('POST', `${path}/restore${query}`, { token, body: { version }, headers }),
     keepVersions: (versionsMax: number) => pruneHistory(db, { auditRetentionDays: 400, versionsMax }),

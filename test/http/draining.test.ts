@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { eventually, inWork, RawConnection, type Running, running, whenInWork } from './running.js'
 
-/** Longer than the limit of a test file, so the test fails if the shutdown waits for one of these timeouts. */
+/** Longer than the limit of a test file, so that the test fails if the shutdown waits for a timeout. */
 const NEVER_MS = 2_000_000
 const ENDLESS = { requestTimeout: NEVER_MS, headersTimeout: NEVER_MS, keepAliveTimeout: NEVER_MS, timeout: NEVER_MS }
 
@@ -13,7 +13,7 @@ function open(t: Test, port: number, text: string): RawConnection {
   return connection
 }
 
-/** Ends a service whose timeouts never take effect, and waits until the connections are closed. */
+/** Shuts down a service whose timeouts never take effect, and waits until the connections are closed. */
 async function requireEnd({ app, service }: Running, connections: RawConnection[]): Promise<void> {
   Object.assign(app.server, ENDLESS)
   service.drain()
@@ -58,7 +58,7 @@ t.test('a client that stops sending, or reads no answer, does not hold up the en
   const piece = `${(1024).toString(16)}\r\n${' '.repeat(1024)}\r\n`
   const drip = setInterval(() => steady.write(piece), 20)
   t.teardown(() => clearInterval(drip))
-  // The answers exceed the buffers of both sides.
+  // The answers exceed the buffers of both ends.
   open(t, port, 'GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(15)).socket.pause()
   const areHeld = () => accepted.some(({ writableLength }) => writableLength > 0)
   await eventually(async () => (await inWork(started)) === 2 && areHeld())

@@ -46,7 +46,7 @@ t.test('a large body is answered as the same body without its spaces is', async 
     t.equal(small?.status, status, `${method} ${url} ${text.slice(0, 40)}`)
     t.strictSame(large, small)
   }
-  // The position of a syntax error includes the spaces.
+  // The position of a syntax error counts the leading spaces.
   const [small, large] = await both('PUT', PUT, '{"name":')
   t.strictSame(small?.body.detail[0].loc, ['body', 8])
   t.strictSame(large?.body.detail[0].loc, ['body', LARGE_BYTES + 8])
@@ -75,7 +75,7 @@ t.test('503 for a body that takes longer than it may', async t => {
 })
 
 t.test('422 for a definition that takes too much memory; the next one is served, and one beside it', async t => {
-  const { validate } = workersOf(t, { bodyLimitBytes: 1 }) // gives a worker 64 MiB
+  const { validate } = workersOf(t, { bodyLimitBytes: 1 }) // limits a worker to 64 MiB
   const huge = `{"definition":{"x":[${Array.from({ length: 240_000 }, (_, i) => `{"k${i}":{}}`)}]}}`
   const failing = validate(1, huge).catch(error => error)
   const beside = validate(2, small)
@@ -91,7 +91,7 @@ t.test('what nobody waits for any more is not worked on', async t => {
   t.ok((await workers.run('validate_tool', gone, input).catch(error => error)) instanceof ClientGone)
 })
 
-/** Starts a request without sending its body. `answered` waits for the end of the answer. */
+/** Starts a request without sending its body. `answered` waits for the end of the answer and returns the status. */
 function begun(port: number, method: string, path: string, token: string, agent?: Agent) {
   const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
   const sent = send({ port, host: '127.0.0.1', method, path, headers, agent })

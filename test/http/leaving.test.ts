@@ -5,7 +5,7 @@ import t from 'tap'
 import { DEFINITION } from '../matrix-organisation.js'
 import { eventually, inWork, RawConnection, type Running, running, tokenOf, whenInWork } from './running.js'
 
-/* Clients that disconnect at any stage of a request release everything that they held, exactly once. */
+/* If a client disconnects at any stage of a request, everything that the request held is released exactly once. */
 
 const SETTINGS = { RATE_LIMIT_PER_MINUTE: '0' }
 const LARGE = JSON.stringify({ definition: { ...DEFINITION, 'x-note': 'x'.repeat(40_000) } })
@@ -42,7 +42,7 @@ const WAYS: ((head: string, body: string) => string)[] = [
   (head, body) => (head + body).repeat(3),
 ]
 
-/** Sends this part of a request without reading the answer, and disconnects after `ms` milliseconds. */
+/** Sends the part of a request that `way` returns, does not read the answer, and disconnects after `ms` milliseconds. */
 async function leave({ port, token }: Running, operation: Operation, way: (typeof WAYS)[number], ms: number) {
   const { head, body } = textOf(operation, token)
   const client = new RawConnection(port)
@@ -89,7 +89,7 @@ t.test('whatever a client has sent when it leaves, and whatever it then waits fo
 /** More than the buffers of both sides of a connection hold. */
 const UNREAD_BYTES = 12_000_000
 
-/** Starts a service with an answer of this size for agent 2, and a client that does not read it. */
+/** Starts a service whose answer for agent 2 has `UNREAD_BYTES`. `ask` connects a client that does not read this answer. */
 async function unread(t: Parameters<typeof running>[0], settings: Record<string, string>) {
   const SNAPSHOT_BYTES_MAX = String(16 * 2 ** 20)
   const service = await running(t, { ...SETTINGS, SNAPSHOT_BYTES_MAX, ...settings }, { listen: true })

@@ -13,7 +13,7 @@ const OPS = fileURLToPath(new URL('../../../ops/', import.meta.url))
 const patch = ({ call, token }: Running, body = '{}', url = '/persona/999999?dry_run=true') =>
   call('PATCH', url, { token, body })
 
-/** Returns lines of metrics in Prometheus' format: the number of answers by operation and status. */
+/** Formats numbers of answers by operation and status as lines of Prometheus metrics. */
 function answers(counts: Record<string, number>): string[] {
   return Object.entries(counts).map(([answer, count]) => {
     const [operation, status] = answer.split(' ')
@@ -99,7 +99,6 @@ t.test('each alert is well formed, has a case in which it fires and one in which
   }
 })
 
-/** Sends a probe and returns the answer. */
 async function answerOf(port: number, path: string) {
   const response = await fetch(`http://127.0.0.1:${port}${path}`, { headers: { 'x-request-id': 'a-probe' } })
   const { status, headers } = response

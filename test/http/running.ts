@@ -13,12 +13,12 @@ import { worldDatabase } from '../world.js'
 
 export { eventually }
 
-/** Returns the number of requests in work from the metrics. */
+/** Returns the number of requests in progress, from the metrics. */
 export async function inWork({ metrics }: Pick<Running, 'metrics'>): Promise<number> {
   return Number(/agents_http_requests_in_work (\d+)/.exec(await metrics.registry.metrics())?.[1])
 }
 
-/** Waits until this number of requests are in work. */
+/** Waits until `count` requests are in progress. */
 export async function whenInWork(service: Pick<Running, 'metrics'>, count: number): Promise<void> {
   await eventually(async () => (await inWork(service)) === count)
 }
@@ -29,11 +29,11 @@ export interface Running extends Started {
   token: string
   /** A token of an inactive user. */
   inactiveToken: string
-  /** The port, if `listen` was requested. */
+  /** The port; 0 without `listen`. */
   port: number
 }
 
-/** Builds the service on a database as its process does. It is closed after the test. */
+/** Builds the service on a database as its process does. Closes the service after the test. */
 export async function observedService(
   t: WithTeardown,
   url: string,
@@ -61,7 +61,7 @@ export async function observedService(
 interface Started extends TestService {
   database: Database
   metrics: Metrics
-  /** The log, one JSON text for each line. */
+  /** The log, one JSON text per line. */
   log: string[]
   /** The statements in order: those of the service, and those that the test sends through the same database. */
   statements: string[]
@@ -83,7 +83,7 @@ export async function running(
   }
 }
 
-/** Creates a user with all permissions and returns a token. */
+/** Creates an administrator and returns a token. */
 export async function tokenOf({ db }: Database, person: { email: string; active?: boolean }): Promise<string> {
   const { token, hash } = mintToken('person')
   const user = await db

@@ -33,7 +33,7 @@ t.test('the query parameters that the document lists are those that the service 
   }
 })
 
-/** Returns the objects whose members are not exactly the fields of the schema, in its order and including optional fields. */
+/** Returns the objects whose members are not exactly the schema's fields in the schema's order, including optional fields. */
 function strangeMembers(schema: TSchema, value: unknown, place = 'answer'): string[] {
   const name = schema[Kind]
   if (name === 'Nullable') return value === null ? [] : strangeMembers(innerSchema(schema), value, place)

@@ -2,7 +2,7 @@ import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/cli
 import type { FastifyInstance } from 'fastify'
 import { listening } from '../test-service.js'
 
-/** The result of a call: the text, its JSON content, and for a refusal the status of the operation. */
+/** The result of a call. `content` is the JSON in `text`, or for a refusal the HTTP status. */
 export interface Told {
   isError: boolean
   text: string
@@ -12,7 +12,7 @@ export interface Told {
 
 const MODES = { '2026-07-28': { pin: '2026-07-28' }, '2025-11-25': 'legacy' } as const
 
-/** Returns a function that connects the official client with a token. */
+/** Returns a function that connects the official MCP client with a token. */
 export async function connectedTo(app: FastifyInstance) {
   const url = new URL(`http://127.0.0.1:${await listening(app)}/mcp`)
   return async (token: string, version: keyof typeof MODES = '2026-07-28') => {
@@ -31,7 +31,7 @@ export async function connectedTo(app: FastifyInstance) {
   }
 }
 
-/** The metadata of a request of version 2026-07-28. */
+/** The metadata of a request in protocol version 2026-07-28. */
 export const META = {
   'io.modelcontextprotocol/protocolVersion': '2026-07-28',
   'io.modelcontextprotocol/clientInfo': { name: 'test', version: '1' },

@@ -11,7 +11,7 @@ const connected = await connectedTo(demo.app)
 const tokenOf = async (email: string, more: object = {}) =>
   (await createToken(demo.database.db, { email, ...more })).token
 
-/** Formats a call as a request body. */
+/** Formats a tool call as a request body. */
 const message = (name: string, args: string) =>
   `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"${name}","arguments":${args}}}`
 

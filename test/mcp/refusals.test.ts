@@ -12,7 +12,7 @@ const { admin: token } = demo.tokens
 const BOTH = 'application/json, text/event-stream'
 const MODERN = { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'tools/call', 'mcp-name': 'get_agent' }
 
-/** Formats a call as a request body. */
+/** Formats a call of `get_agent` as a request body. */
 const call = (args: string) =>
   `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"get_agent","arguments":${args}}}`
 
@@ -147,7 +147,7 @@ t.test('the schemas shown are those that are checked: names, bounds and nothing 
   }
 })
 
-/** Calls `visit` for every schema of an object. */
+/** Calls `visit` for every object schema in `node`. */
 function forEachObject(node: unknown, visit: (schema: Record<string, unknown>, path: string) => void, path = ''): void {
   if (typeof node !== 'object' || node === null) return
   const { type } = node as { type?: unknown }

@@ -2,7 +2,7 @@ import t, { type Test } from 'tap'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
 
-/** Returns one function for each caller. It sends a request with a method, an address and a body. */
+/** Returns an organisation with a token for each user, and `send`, which returns an answer's status and error code. */
 async function service(t: Test, env: Record<string, string>) {
   const world = await worldApp(t, env)
   const users = { alice: 'alice', manager: 'gcurator', admin: 'admin' }

@@ -52,7 +52,7 @@ for (const name of ['nginx', 'haproxy'] as const) {
       dripping.socket.destroy()
     })
     await t.test('at most 100 connections of one address are served', async t => {
-      // The proxy holds each request until its body is complete, so all of them count at the same time.
+      // The proxy holds each request until its body is complete, so all of these requests count at the same time.
       const head = 'POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n'
       const connections = Array.from({ length: 130 }, () => new RawConnection(port).write(head))
       const isRefused = ({ text, socket }: RawConnection) => text.startsWith('HTTP/1.1 429 ') || socket.closed
@@ -65,7 +65,7 @@ for (const name of ['nginx', 'haproxy'] as const) {
   })
 }
 
-/** Sends one update with this body and returns the status. */
+/** Sends one update and returns the status. */
 async function sendUpdate(service: Running, { port, agent, payload }: { port: number; agent: Agent; payload: Buffer }) {
   const headers = { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' }
   const path = '/persona/1?update_mask=description'
@@ -77,7 +77,7 @@ async function sendUpdate(service: Running, { port, agent, payload }: { port: nu
   return answer.statusCode
 }
 
-/** Starts the proxy for a service in the foreground and returns its port. */
+/** Starts a proxy program in front of a service, and returns the proxy's port. */
 async function started(t: Test, program: string, { port: servicePort }: Running): Promise<number> {
   const port = await freePort()
   const at = `127.0.0.1:${servicePort}`

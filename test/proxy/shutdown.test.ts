@@ -13,7 +13,7 @@ const env = { DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() }
 
 const POLL_MS = 500
 
-/** Returns instances in turn, like a load balancer. Polls `/readyz` and skips an instance that failed twice in a row. */
+/** Chooses ready instances in turn, like a load balancer. Polls `/readyz` and skips an instance that failed twice in a row. */
 function balanced(t: Test, services: readonly ServiceProcess[]) {
   const instances = services.map(service => ({ service, failures: 2, passed: 0 }))
   const poll = async (one: (typeof instances)[number]) => {
@@ -55,7 +55,7 @@ t.test('SIGTERM to one of two instances under load, then to the other: no reques
 
 const WAITS = { LOCK_TIMEOUT_MS: '600000', STATEMENT_TIMEOUT_MS: '600000', DRAIN_DELAY_MS: '0' }
 
-/** Starts a service whose updates wait until the transaction of `locked` ends. */
+/** Starts a service whose updates wait until the transaction on `locked` ends. */
 async function waiting(t: Test, timeoutMs: number) {
   const locked = await cluster.connect()
   t.teardown(() => locked.end())

@@ -205,7 +205,7 @@ t.test('409: header values beyond SNAPSHOT_BYTES_MAX; a large one is read in a w
   t.match(await read(), { statusCode: 409 })
   await query`delete from tool_header where tool_id = 65 and position >= 100`
   await query`update tool_definition set size_bytes = ${2 ** 20}`
-  await eventually(async () => (await read()).statusCode === 200) // on a busy machine, a worker can be late
+  await eventually(async () => (await read()).statusCode === 200) // on a busy machine, the worker can be late
   t.match((await read()).json().tools.at(-1), { id: 65, functions: [{ name: 'now_65' }] })
   await query`delete from persona_tool where tool_id = 65`
 })

@@ -6,7 +6,7 @@ import { REQUIRED_FIELDS } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { observedWorld } from '../security/observed.js'
 
-/* Random requests: only runtime tokens get header values, by the two routes for them, and only of agents that their user can see. */
+/* Random requests: only runtime tokens get header values, only by the two routes for them, and only of agents that their user can see. */
 
 const MARKER = 'marked-secret'
 const TOOLS = [10, 11, 13, 17]
@@ -71,7 +71,7 @@ const step = fc.record({
   body: fc.nat(99),
 })
 
-/** Returns the tools whose headers the caller may read now, determined from the tables. */
+/** Returns the ids of the tools whose headers the caller may read now, determined from the tables. */
 async function readable({ email, agents = [], tools = [] }: (typeof CALLERS)[number]): Promise<number[]> {
   const rows = await query<{ id: number }>`
     select distinct t.id from persona p

@@ -73,7 +73,7 @@ function documents(file: File, plant: () => string): Line[] {
   ]
 }
 
-/** Invalid documents with the secret at the place that a parser would quote. */
+/** Commands with invalid documents that contain the secret at the place that a parser would quote. */
 function brokenDocuments(file: File, plant: () => string): Line[] {
   const bare = () => plant().replace(/[^A-Za-z0-9_-]/g, '')
   const values = [
@@ -99,7 +99,7 @@ function written(lines: Record<string, number>): Line[] {
   return Object.entries(lines).map(([line, status]) => ({ args: line.split(' '), status }))
 }
 
-/** The commands that take no secrets. They must not print any either. */
+/** Commands that take no secrets. They must not print any either. */
 function others(file: File): Line[] {
   const definition = file(DEFINITION)
   return written({
@@ -129,7 +129,7 @@ function others(file: File): Line[] {
   })
 }
 
-/** Includes a ring without the key, and one with another key of the same id. */
+/** Commands on key rings, including a ring without the key, and one with another key of the same id. */
 function keys(): Line[] {
   const fresh = `${generateKey('fresh')} ${TEST_SECRET_KEYS}`
   const lacking = { SECRET_KEYS: generateKey('another') }

@@ -10,7 +10,7 @@ import { DEFINITION } from '../matrix-organisation.js'
 
 const SEED = Number(process.env.FUZZ_SEED ?? Date.now() % 2 ** 31)
 
-/** Texts that are dangerous in SQL, a path, a regular expression, a header or a prototype. */
+/** Strings that are dangerous in SQL, a path, a regular expression, a header or a prototype. */
 const NASTY_TEXTS = [
   ...["'; drop table persona; --", "' or '1'='1", '1); select pg_sleep(10); --', '$1', '$$; select 1; $$'],
   ...['%s%n%x', '\\', '\\x00', '{1,2,3}', 'null', '../../../../etc/passwd', 'file:///etc/passwd', '__proto__'],
@@ -28,7 +28,7 @@ const nasty: fc.Arbitrary<unknown> = fc.oneof(
   fc.integer({ min: 1, max: 200 }).map(depth => JSON.parse(`${'[{"a":'.repeat(depth)}1${'}]'.repeat(depth)}`)),
 )
 
-/** Generates an object with some nested values replaced by nasty ones. */
+/** Generates copies of a value, some with nested values replaced with nasty ones. */
 function damaged(value: unknown): fc.Arbitrary<unknown> {
   if (typeof value !== 'object' || value === null) return fc.oneof({ weight: 9, arbitrary: fc.constant(value) }, nasty)
   const whole = Array.isArray(value)
@@ -105,7 +105,7 @@ function hostileRequest([usual = '', ...others]: readonly string[]) {
 const STATUSES = [200, 201, 204, 302, 304, 400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 422, 428, 431]
 const MORE = ['reason', 'current_etag', 'changed', 'agents', 'others']
 
-/** Describes what is wrong with an answer. Returns undefined for the two allowed forms of a body. */
+/** Describes what is wrong with an answer; undefined if nothing is. */
 function strangeness({ statusCode, headers, body }: LightMyRequestResponse, method: string): string | undefined {
   if (!STATUSES.includes(statusCode)) return 'the status'
   if (headers['cache-control'] !== 'no-store' || headers['x-request-id'] === undefined) return 'a header that lacks'

@@ -30,7 +30,7 @@ async function secretsOf(toolId = 10): Promise<Header[]> {
   })
 }
 
-/** Stores the secrets in tool 10 and returns the masks in the answer. */
+/** Stores `SECRETS` in tool 10. Returns the answer and its masks. */
 async function withSecrets() {
   const made = await put(SECRETS)
   return { made, masks: made.json().custom_headers as [Header, Header, Header, Header] }

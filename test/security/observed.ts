@@ -3,7 +3,7 @@ import { observedService } from '../http/running.js'
 import { listening, type TestService, UNLIMITED, type WithTeardown } from '../test-service.js'
 import { type World, worldDatabase } from '../world.js'
 
-/** The service with the organisation. Keeps its statements, log lines and answers. */
+/** The service with the recorded organisation. Keeps the service's statements, log lines and answers. */
 export interface Observed extends World, TestService {
   log: string[]
   /** The statements of the service in order, without those of the test. */

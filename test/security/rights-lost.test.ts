@@ -17,7 +17,7 @@ import { comparable } from './observed.js'
  */
 const email = (name: string) => `${name}@example.com`
 
-/** SQL that takes a right away (`lost`) and gives it back (`had`). It contains <token>, <user> and <email>. */
+/** SQL that takes a right away (`lost`) and gives it back (`had`), with the placeholders <token>, <user> and <email>. */
 interface Loss {
   caller: string
   lost: string
@@ -93,11 +93,11 @@ interface Way {
   url: string
   body(count: number): object
   headers?: Record<string, string>
-  /** The status if no right is lost. */
+  /** The status if no right is lost. Default: 200. */
   kept?: number
 }
 
-/** These requests name no field, so they wait for no lock and need no If-Match. */
+/** The ways whose requests name no field, so they wait for no lock and need no If-Match. */
 const READS = ['read', 'minimal read', 'impact']
 
 const MINIMAL = { headers: { prefer: 'return=minimal' }, kept: 204 }
@@ -136,7 +136,7 @@ type Sent = { answer: Promise<LightMyRequestResponse> }
 type Send = (way: Way, token: string, meanwhile: (executor: Executor) => Promise<void>) => Promise<Sent>
 type Executor = Kysely<Tables>
 
-/** For each way, the callers whose request succeeded without a loss. */
+/** The callers and ways for which a request without a loss has succeeded. */
 const controlled = new Set<string>()
 
 async function requireLost(t: Test, way: Way, loss: Loss, send: Send): Promise<void> {
@@ -212,7 +212,7 @@ const AGENT = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }
 const TOOL = { name: 'new', definition: DEFINITION, passthrough_auth: false }
 const [created, deleted] = [{ kept: 201 }, { kept: 204 }]
 const bound = [column('admin', 'persona_ids', "'{102}'"), column('admin', 'tool_ids', "'{204}'")]
-/** Returns the losses of these callers except those of one column. */
+/** Returns the losses of matching callers, except the losses of the column `but`. */
 const lossesOf = (kind: 'persona' | 'tool', callers: RegExp, but: string) =>
   LOSSES[kind].filter(({ caller, lost }) => callers.test(caller) && !lost.includes(but))
 

@@ -11,7 +11,7 @@ import { type Observed, observedWorld } from './observed.js'
 
 /*
  * Sends a thousand secrets through everything that handles secrets. Each secret contains the same marker at its beginning, middle and end, so that
- * any part of it is found, in plain text and in every likely encoding.
+ * any part of a secret is found, in plain text and in every likely encoding.
  */
 const MARKER = randomBytes(9).toString('base64url')
 const TOOLS = [10, 11, 13, 15]
@@ -153,7 +153,7 @@ async function spread(t: Test, world: Observed): Promise<void> {
   }
   const authorization = `Bearer ${await world.token('admin@example.com', { scopes: ['runtime'] })}`
   for (const url of ['/runtime/persona/8', ...TOOLS.map(tool => `/tool/${tool}/headers`)]) {
-    const { statusCode, body } = await world.app.inject({ url, headers: { authorization } }) // contains the secrets
+    const { statusCode, body } = await world.app.inject({ url, headers: { authorization } }) // not by `call`, because this answer contains the secrets
     if (statusCode !== 200 || !body.includes(MARKER)) throw new Error(`${url} is ${statusCode}`)
   }
   const shown = (await put(10, {})).json() as object
@@ -169,10 +169,10 @@ async function spread(t: Test, world: Observed): Promise<void> {
 /** Returns all rows of all tables as text. Bytes are in hexadecimal. */
 const rowsAsText = (url: string) => valuesOf(url, 'row_to_json(r)::text, r::text')
 
-/** Returns all `bytea` values, decoded. */
+/** Returns all rows of all tables with `bytea` values as their bytes. */
 const bytesOfRows = (url: string) => valuesOf(url, '*')
 
-/** Returns the selected values of all rows as text. Bytes are decoded. */
+/** Returns the selected expressions of all rows of all tables as text. `bytea` values become their bytes. */
 async function valuesOf(url: string, selected: string): Promise<string> {
   return await withClient(url, async client => {
     const { rows } = await client.query<{ name: string }>(
@@ -203,7 +203,7 @@ function encodingsFoundIn(content: string, marker: string): string[] {
     reversed: [...marker].reverse().join(''),
   }
   for (const offset of [0, 1, 2]) {
-    // Only the characters that depend on the marker alone. The first and last depend on neighbouring bytes too.
+    // Only the characters that depend on the marker alone. The first and last also depend on neighbouring bytes.
     const whole = Buffer.concat([Buffer.alloc(offset), bytes])
       .toString('base64')
       .replaceAll('=', '')

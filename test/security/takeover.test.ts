@@ -270,7 +270,7 @@ t.test('a Warning names a server that somebody planted while no secret was store
   t.notMatch(await applied({ description: 'the same place' }), 'calls of this tool')
 })
 
-/** Returns the warnings about secrets. */
+/** Returns an answer's warnings about secrets. */
 function told(answer: LightMyRequestResponse): string[] {
   if (answer.statusCode !== 200) throw new Error(`${answer.statusCode} ${answer.body}`)
   return warningsOf(answer).filter(text => text.startsWith('calls of'))
@@ -309,7 +309,7 @@ const step = fc.oneof(
 )
 type Step = typeof step extends fc.Arbitrary<infer S> ? S : never
 
-/** Returns the secrets of the tool that reach a wrong origin. */
+/** Returns the tool's secrets that reach a wrong origin. */
 function leaks(id: number, tool: Tool, mask: string | undefined): string[] {
   const before = TOOLS[id] ?? plain
   const had = originsIn(before.definition)
@@ -344,7 +344,7 @@ t.test('no sequence of steps of a group manager reaches what one step is refused
   const change = (id: number, body: object) =>
     send('manager', 'PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, body)
 
-  /** Sends a request of the manager. */
+  /** Sends the request of a step as the manager. */
   const take = async (one: Step) => {
     if (one.kind === 'attach') return await change(one.agentId, { tool_ids: one.tool_ids })
     if (one.kind === 'share') return await change(THEIR_AGENT, { groups: one.groups })

@@ -23,7 +23,7 @@ const rowOf = (token: string) =>
   db.selectFrom('token').selectAll().where('hash', '=', hashToken(token)).executeTakeFirstOrThrow()
 const revoke = async (token: string) => await revokeToken(db, (await rowOf(token)).id)
 
-/** Sends a request and returns the answer with the request's statements. */
+/** Sends a request. Returns the answer with the request's statements, except the record of the token's last use. */
 async function counted(request: () => Promise<LightMyRequestResponse>) {
   world.statements.length = 0
   const answer = await request()
@@ -115,7 +115,7 @@ t.test('401 TOKEN_EXPIRED: from the very second on; 401 INVALID_TOKEN when it wa
   await eventually(async () => {
     const askedAt = Date.now()
     const { statusCode } = await read(token)
-    // The header is rounded to whole seconds.
+    // The header `Token-Expires-At` is rounded to whole seconds.
     t.ok(statusCode === 200 ? askedAt < expiresAt + 1_000 : Date.now() >= expiresAt, `${statusCode}`)
     return statusCode === 401
   })

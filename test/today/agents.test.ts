@@ -10,11 +10,11 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { faultsOf, warningsOf } from '../updates/stored-state.js'
 import { SEVEN, todayWorld } from './world.js'
 
-/* Onyx's newer API below `/api`: requests and answers whose form differs from the root. */
+/* Onyx's newer API below `/api`: requests and answers whose form differs from those at the root. */
 
 const { call, database, admin, alice, bob, made, get, patch, query, apply } = await todayWorld(t)
 
-/** The additional fields of the newer form with their default values. */
+/** The agent fields that only the newer API has, with their default values. */
 const ADDED = {
   ...{ is_listed: true, is_featured: false, default_model_configuration_id: null, hierarchy_nodes: [] },
   ...{ attached_documents: [], skill_ids: [], owner_group: null, user_shares: [], group_shares: [] },
@@ -23,8 +23,8 @@ const ADDED = {
 }
 const ABSENT_AT_ROOT = ['num_chunks', 'is_public', 'recency_bias', 'llm_filter_extraction', 'llm_relevance_filter']
 
-/* The fields that Onyx's models require in each answer. */
 type Model = 'full' | 'short' | 'tool' | 'label'
+/** JSON Schemas of Onyx's response models. */
 const models: Record<Model, object> = JSON.parse(
   readFileSync(new URL('../../../test/fixtures/today/models.json', import.meta.url), 'utf8'),
 )

@@ -5,8 +5,8 @@ import { worldApp } from '../app.js'
 import { hashOfEverything } from '../updates/stored-state.js'
 
 /*
- * The requests of Onyx's clients, and the parts of the answers that they read, recorded from their sources with our values. `{agent}` and `{tool}`
- * are ids of records that an earlier step created. In a list, clients read only one record.
+ * The requests of Onyx's clients and the parts of the answers that the clients read, recorded from the clients' sources with our values. `{agent}`
+ * and `{tool}` are ids of records that an earlier step created. In a list, clients read only one record.
  */
 
 interface Step {
@@ -24,7 +24,7 @@ type Steps<Phase extends string> = Record<Phase, Step[]>
 const vectors = <Content>(name: string): Content =>
   JSON.parse(readFileSync(new URL(`../../../test/fixtures/today/${name}.json`, import.meta.url), 'utf8')) // our own files
 
-/** Plays steps as an administrator with both headers, like the clients. Returns the answers. */
+/** Returns an organisation and a function that plays steps as an administrator, with both authorization headers of Onyx's clients. */
 async function player() {
   const world = await worldApp(t)
   const authorization = `Bearer ${await world.token('admin@example.com')}`

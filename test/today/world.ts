@@ -3,7 +3,7 @@ import type { Test } from 'tap'
 import { worldApp } from '../app.js'
 import { auditHolds } from '../world.js'
 
-/** The body of an agent from Onyx's clients, with the seven required fields. */
+/** The body of an agent as Onyx's clients send it, with the seven required fields. */
 export const SEVEN = {
   ...{ name: 'Support', description: '', document_set_ids: [], tool_ids: [] },
   ...{ system_prompt: 'Be brief.', task_prompt: '', datetime_aware: false },
@@ -26,7 +26,7 @@ export async function todayWorld(t: Test) {
     get: async (url: string, by = admin) => (await call('GET', url, { token: by })).json(),
     patch: (url: string, body: unknown, by = admin, headers = {}) =>
       call('PATCH', `/api${url}`, { token: by, body, headers }),
-    /** Creates an agent with these fields. */
+    /** Creates an agent with these fields and returns its id. */
     made: (fields: object = {}, by = alice) =>
       create('/persona', { ...SEVEN, name: `Agent ${randomUUID()}`, ...fields }, by),
   }

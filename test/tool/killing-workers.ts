@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import threads from 'node:worker_threads'
 
-/* Loaded before the service by `--import`. Kills the first worker threads, each at another time after its start, and prints each kill. */
+/* Loaded before the service by `--import`. Kills the first worker threads, each at a different time after its start, and prints each kill. */
 
 const KILLS = Number(process.env['WORKER_KILLS'] ?? 0)
 const [STEP_MS, RANGE_MS] = [7, 420]
@@ -33,5 +33,5 @@ class KilledWorker extends threads.Worker {
 if (threads.isMainThread) {
   threads.Worker = KilledWorker
   const { timeout } = AbortSignal
-  AbortSignal.timeout = ms => timeout.call(AbortSignal, ms === 5_000 ? 300 : ms) // shortens the deadline of a definition
+  AbortSignal.timeout = ms => timeout.call(AbortSignal, ms === 5_000 ? 300 : ms) // shortens the deadline for checking a definition
 }

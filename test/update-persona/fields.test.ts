@@ -26,13 +26,13 @@ t.test('the fields are those of the interface document, in its order', async t =
 t.test('200 or 422 for each field: omitted, null, a value, a wrong type, too long, whole and by mask', async t => {
   const world = await worldApp(t)
   const token = await world.token('admin@example.com')
-  // Sets the shares that the rows expect.
+  // Sets the shares that `AGENT_FIELDS` expects.
   const ofBob = world.database.db.updateTable('persona_user').set({ level: 'editor' }).where('user_id', '=', BOB)
   await ofBob.where('persona_id', '=', FULL_AGENT_ID).execute()
   let state = await storedAgent(world, FULL_AGENT_ID)
   const send = (query: string, body: object) => world.call('PATCH', `${PATH}?${query}`, { token, body: asJson(body) })
 
-  /** Sends a dry run of `same` and then the update. Requires equal answers, and that only `change` is stored. */
+  /** Sends an equivalent of the update as a dry run (`same`), and then the update. Requires equal answers, and that only `change` is stored. */
   async function stores(title: string, [query, body]: [string, object], change: object, same = [query, body] as const) {
     const rehearsed = await send(`dry_run=true&${same[0]}`, same[1])
     t.equal(rehearsed.headers.etag, `"persona-${FULL_AGENT_ID}-${state.version}"`, title)

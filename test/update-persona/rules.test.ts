@@ -6,7 +6,7 @@ import { faultsOf, hashOfEverything, storedAgent, warningsOf } from '../updates/
 
 const BOB_FILE = 'f0000000-0000-4000-8000-000000000003'
 const ALICE_FILE = 'f0000000-0000-4000-8000-000000000001'
-const EXT = 'a0000000-0000-4000-8000-000000000009' // has no rights
+const EXT = 'a0000000-0000-4000-8000-000000000009' // a user without permissions
 /** Returns a new organisation and a function that updates an agent by mask, as a person or with a token. */
 async function fresh(t: Test) {
   const world = await worldApp(t)

@@ -83,7 +83,7 @@ t.test('200: a definition is stored as it came, without blanks; 422 for a key th
   t.equal(JSON.stringify(first.spec), JSON.stringify(JSON.parse(stored).paths['/z'].get))
 })
 
-/** Returns a definition as JSON text with these numbers in an enum. */
+/** Returns a definition as JSON text with these numbers in an enum, and the first also as the maximum. */
 function definitionText(...numbers: string[]): string {
   const schema = `{"type":"integer","enum":[${numbers.join(',')}],"maximum":${numbers[0]}}`
   return (
@@ -101,7 +101,7 @@ const putText = (text: string, headers = {}) => putBody(`{"definition":${text}}`
 const validate = (text: string, query = '') =>
   call('POST', VALIDATE + query, { token: admin, body: `{"definition":${text}}` })
 
-/** Returns a definition unchanged, and in a size that another thread checks. */
+/** Two sizes of a definition: unchanged, and so large that a worker checks it. */
 const SIZES = [
   (text: string) => text,
   (text: string) => text.replace('"info"', `"x-filling":"${'x'.repeat(70_000)}","info"`),

@@ -33,7 +33,7 @@ async function madeBy(table: Place['table']): Promise<Place> {
   return { table, id }
 }
 
-/** Every route. The key begins with the table of the locked row. */
+/** The routes that write one resource. Each key begins with the table of the locked row. */
 const ROUTES: Record<string, (place: Place) => [method: string, url: string, body?: object]> = {
   'persona: an update': ({ id }) => ['PATCH', `/persona/${id}?update_mask=name`, { name: 'renamed' }],
   'persona: a restoration': ({ id }) => ['POST', `/persona/${id}/restore`, { version: 1 }],

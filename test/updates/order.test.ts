@@ -7,7 +7,6 @@ import { comparable } from '../security/observed.js'
 import { listening } from '../test-service.js'
 import { faultsOf, hashOfEverything } from './stored-state.js'
 
-/** The three operations with valid addresses. */
 const OPERATIONS = [
   ['PATCH', '/persona/1'],
   ['PUT', '/admin/tool/custom/10'],

@@ -13,7 +13,7 @@ function some<Item>(items: Item[], bits: number): Item[] {
   return items.filter((_, index) => (bits >> index) & 1)
 }
 
-/** Returns an update that depends on the number in every field, so that mixed updates can be recognised. */
+/** Returns an update whose values are derived from `number`, so a mix of two updates is detectable. */
 function variant(number: number) {
   return {
     name: `agent ${number}`,
@@ -107,7 +107,7 @@ t.test('updates at once, of what others change', async t => {
       }
       const definition = { openapi: '3.1.0', info: { title: 'T' }, servers: [{ url: '/' }], paths: paths(number % 2) }
       if (number % 5 === 1) return call('PUT', '/admin/tool/custom/10', { token: admin, body: { definition } })
-      // Two agents attach and detach the same tools, users and groups in opposite orders.
+      // Two agents attach and detach the same tools and users in opposite orders.
       const body = variant(number)
       if (number % 2 === 0) return call('PATCH', '/persona/1', { token: admin, body })
       const turned = { ...body, tool_ids: body.tool_ids.reverse(), users: body.users.reverse() }
@@ -180,7 +180,7 @@ t.test('updates at once, of what others change', async t => {
   })
 })
 
-/** Sends a request while a transaction with `change` is open, and commits the transaction once the request waits for it. */
+/** Sends a request while a transaction with `change` is open, and commits the transaction once the request waits for a lock. */
 async function meanwhile<Answer>(
   { database }: WorldApp,
   change: RawBuilder<unknown>,

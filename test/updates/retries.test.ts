@@ -9,7 +9,7 @@ import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 
 /*
  * Clients repeat each update, creation and deletion until it is answered, while services are killed. Each key must have one effect, and the client
- * must receive its version.
+ * must receive the version of that effect.
  */
 const KILLS = Number(process.env.TEST_KILLS ?? 3)
 const SERVICES = 2

@@ -42,7 +42,7 @@ t.test('what the parameter adds to the answer, and for whom', async t => {
   })
 
   await t.test('ids of agents that the caller sees, the number of the others', async t => {
-    // Curator owns tool 11. Attaches it to an agent that they see through a group, a public one, and two hidden ones.
+    // Curator owns tool 11 and sees agents 13 and 14 through groups, and the public agent 2. Agent 3 is hidden, and agent 7 is deleted.
     for (const persona of [13, 2, 3, 14, 7]) {
       await sql`insert into persona_tool (persona_id, tool_id) values (${persona}, 11)`.execute(database.db)
     }

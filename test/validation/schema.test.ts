@@ -153,7 +153,7 @@ const refusal = (text: string | Uint8Array) => {
   return body.kind === 'value' ? undefined : body.faults
 }
 
-/** Returns the type of the fault of a text that exceeds a limit. */
+/** Returns the type of the fault if a text exceeds a limit; undefined otherwise. */
 const beyond = (text: string, bounds: Partial<JsonBounds>) => {
   const body = parseJsonBody(Buffer.from(text), { ...WIDE, ...bounds })
   const type = body.kind === 'refused' ? body.faults[0]?.type : undefined

@@ -34,7 +34,7 @@ import {
 } from '../generated/hey-api/zod.gen'
 import { bearer, check, recordOf, target, WHOLE } from './service.js'
 
-/* The client checks each request and answer against the zod schemas of the document, and throws if they do not match. */
+/* This client validates each request and answer with zod schemas made from the document, and throws if one does not match. */
 
 const { base, unreachable, tokens } = target
 const as = (token: string, baseUrl = base) => createClient({ baseUrl, headers: bearer(token) })

@@ -1,9 +1,9 @@
-/* The calls that every client makes. `run.ts` starts the services and passes their addresses and tokens. */
+/* The parts that the calls of all clients share. `run.ts` starts the services and passes their addresses and tokens. */
 
 declare const process: { argv: string[]; exitCode?: number }
 
 export interface Target {
-  /** The address of a service with the demo organisation, and of one without a reachable database. */
+  /** `base` is the address of a service with the demo organisation, `unreachable` of a service without a reachable database. */
   base: string
   unreachable: string
   tokens: { admin: string; reader: string; careful: string; runtime: string }
@@ -32,7 +32,7 @@ export function check(holds: boolean, what: string): void {
   if (!holds) process.exitCode = 1
 }
 
-/** Returns the record in an answer whose type also allows a proposal; undefined for a proposal. */
+/** Returns the answer if it is a record; undefined if it is a proposal. */
 export function recordOf<Answer>(data: Answer) {
   const isRecord = typeof data === 'object' && data !== null && 'name' in data
   return isRecord ? (data as Extract<Answer, { name: string }>) : undefined
