@@ -76,7 +76,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   takenFrom,
 }
 
-/** Locks the links that a change to this content removes, so that any wait ends before rights are checked. */
+/** Locks the links that a change to `content` removes, so that any wait ends before rights are checked. */
 export async function lockRemoved(db: Kysely<Tables>, state: PersonaState, content: PersonaContent): Promise<void> {
   for (const [relation] of RELATIONS) await lockLinks(db, state.id, linkChanges(relation, state, content))
 }

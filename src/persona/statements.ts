@@ -54,7 +54,7 @@ export interface LinkChanges {
   put: readonly StoredLink[]
 }
 
-/** The link table of a relation. All link tables have these columns, but only shares have a level. */
+/** The link table of a relation, with the types of `persona_user`. Other tables have another `end`, and only shares have a level. */
 const linkTable = (relation: Relation) => {
   const { table, column } = linkOf(relation)
   return { table: table as 'persona_user', end: column as 'user_id' }
@@ -67,7 +67,7 @@ export async function lockLinks(db: Kysely<Tables>, agent: number, { relation, r
   if (removed.length > 0) await links.forUpdate().execute()
 }
 
-/** Removes and adds the links of one relation. */
+/** Removes and adds the links of one relation. `user` is the user who attaches the added tools. */
 export async function writeLinks(
   db: Kysely<Tables>,
   agent: number,
@@ -86,7 +86,7 @@ export async function writeLinks(
 }
 
 /**
- * Reads the records with these ids that the viewer may attach. Also reads tools that they can see but not attach. `locks`: locks the records in the
+ * Reads the records of `attached` that the viewer may attach, and the tools that the viewer can see but not attach. `locks`: locks the records in the
  * same way as linking them, so that any wait ends before rights are checked.
  */
 export async function readReferences(
@@ -114,7 +114,7 @@ async function lockRecords(trx: Kysely<Tables>, relation: Relation, ids: readonl
   await trx.selectFrom(table).select('id').where('id', 'in', ids.map(String)).orderBy('id').forKeyShare().execute()
 }
 
-/** SQL: the records with these ids that the viewer may attach (DECISIONS section 3). */
+/** SQL by relation: the records among `ids` that the viewer may attach (DECISIONS section 3). */
 const ATTACHABLE: Record<Relation, (ids: Expression<never[]>, viewer: ViewerParameters) => Expression<unknown>> = {
   tool_ids: (ids, parameters) => {
     const viewer = viewerWithValues(parameters)
@@ -160,7 +160,7 @@ function isAttachable({ managesAll, user }: Viewer): Expression<SqlBool> {
 const readPage = pagesOf('persona', PersonaSummary, 'owner_id')
 const listed = on<{ r: 'persona' }>()
 
-/** Reads a page of the agents that the caller and the token can see. */
+/** Reads a page of the agents that the caller and their token can see. */
 export const readPersonaPage: ReadPage = (db, caller, asked) => {
   const { deleted = false } = asked // only owners see their deleted agents
   const isSeen = deleted ? listed('r.owner_id', '=', caller.userId) : isSeenBy(caller.userId)

@@ -65,7 +65,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const text = definition_text ?? (await definitionsOf(db, [hash])).of(state)
     return renderTool(state, text)
   },
-  /** Omits an OAuth configuration that the viewer may not link, unless the tool has it now. */
+  /** Omits an OAuth configuration that the viewer may not link, unless the tool has that configuration now. */
   past: async (db, state, values, viewer) => {
     const then = await toolThen(db, state, values)
     const { oauth_config_id: id } = then
@@ -78,7 +78,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   changesOf: toolChanges,
 }
 
-/** Builds an earlier state with the text of its definition. Throws `VersionGone` if the definition was pruned. */
+/** Builds an earlier state of a tool with the text of its definition. Throws `VersionGone` if the definition was pruned. */
 export async function toolThen(db: Executor, state: ToolState, values: PastValues): Promise<ToolState> {
   const { definition = state.definition_hash, custom_headers, ...columns } = values
   const hash = definition as string | null // audit rows contain the hash
@@ -91,13 +91,13 @@ export async function toolThen(db: Executor, state: ToolState, values: PastValue
   return { ...state, ...columns, definition_hash: hash, definition_text, definition_bytes, headers }
 }
 
-/** Returns an update with these fields and a stored definition, which is not checked again. Throws `Unavailable` if the definition was pruned. */
+/** Returns an update with `fields` and a stored definition, which is not checked again. Throws `Unavailable` if the definition was pruned. */
 export async function updateOfStored(db: Executor, fields: ToolUpdateFields, hash: string | null) {
   const definition = hash === null ? {} : { definition: await storedDefinition(db, hash) }
   return { fields: { ...fields, ...definition }, origins: await readOrigins(db, hash), definitionFaults: [] }
 }
 
-/** Returns the origins of a stored definition. Caches them by its hash. */
+/** Returns the origins of a stored definition, cached by the hash of the definition. */
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
   const cached = factsOf(hash).origins
   if (cached !== undefined || hash === null) return cached ?? new Set()

@@ -16,8 +16,8 @@ const tool = on<{ t: 'tool' }>()
 const { or } = tool
 
 /**
- * Reads an OAuth configuration if the viewer owns it or has `manage:actions` (DECISIONS section 6). `locks`: locks its row, so that its owner stays the
- * same until the tool is written.
+ * Reads an OAuth configuration if the viewer owns it or has `manage:actions` (DECISIONS section 6). `locks`: locks the row, so that the owner stays
+ * the same until the tool is written.
  */
 export async function readLinkable(db: Kysely<Tables>, id: number, viewer: ViewerParameters, locks = false) {
   const config = db.selectFrom('oauth_config').select(['id', 'name']).where('id', '=', id)
@@ -101,9 +101,9 @@ function lockedTool(param: Param<WriteParameters>) {
 }
 
 /**
- * Stores a definition if it is not stored yet. It is a separate statement, because it can wait for a concurrent request, and a statement that has
- * waited would check outdated rights. Without a transaction (`alone`), its commit need not wait for the disk, because the later write of the tool
- * waits. Unreferenced definitions are pruned later.
+ * Stores a definition if it is not stored yet. The insert is a separate statement, because it can wait for a concurrent request, and a statement that
+ * has waited would check outdated rights. Without a transaction (`alone`), the commit need not wait for the disk, because the later write of the tool
+ * does. Unreferenced definitions are pruned later.
  */
 export const storeDefinition = statement<CheckedDefinition & { bytes: number; alone: boolean }, never>(
   'tool_definition_store',

@@ -14,7 +14,7 @@ export interface Change {
   to: unknown
 }
 
-/** A new audit row without its time and hashes. The statement that inserts it adds these. */
+/** A new audit row, without the columns that the inserting statement adds: the time, the earlier version and the hashes. */
 export interface AuditEntry
   extends Actor,
     Pick<
@@ -49,7 +49,7 @@ const HASHED = [
   ...(['actor_id', 'token_id', 'command', 'fields', 'difference_hash'] as const),
 ]
 
-/** SQL: the hash of an audit row with these columns. */
+/** SQL: the hash of an audit row. `of` returns the expression for a column. */
 export function auditHash(of: (column: (typeof HASHED)[number]) => Expression<unknown>) {
   return sql<Buffer>`audit_hash(${sql.join(HASHED.map(of))})`
 }
@@ -94,7 +94,7 @@ interface Changed {
   changed: { previous: Buffer; hash: Buffer }
 }
 
-/** Returns the SHA-256 of a text in UTF-8 as hex. */
+/** Returns the SHA-256 of a string in UTF-8, in hex. */
 export function sha256(text: string): string {
   return hash('sha256', text)
 }

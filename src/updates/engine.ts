@@ -15,11 +15,11 @@ import { auditEntry, closeProposals, insertBlank, lockRow, nextId } from './stat
 import { settle, unavailableFor } from './unavailable.js'
 
 /*
- * Creates, updates, deletes and restores agents and tools, for requests and for the operator. Each of these reads the state, decides, renders the
- * answer and writes. An update of a resource's own columns without an Idempotency-Key is one writing statement. It stores nothing if the row is locked,
- * or if its version or the caller's rights have changed. In these cases, and for all other requests, a transaction takes the key, locks the row and
- * reads the state again. Invariants: each effective change creates one version and one audit row in one transaction. A decision is written only to the
- * state that it was based on. An unconfirmed commit is never repeated, and its outcome is never guessed.
+ * Creates, updates, deletes and restores agents and tools, for requests and for the operator. Each such change reads the state, decides, renders the
+ * answer and writes. An update of a resource's own columns without an Idempotency-Key is one writing statement. The statement stores nothing if the
+ * row is locked, or if its version or the caller's rights have changed. In these cases, and for all other requests, a transaction takes the key,
+ * locks the row and reads the state again. Invariants: each effective change creates one version and one audit row in one transaction. A decision is
+ * written only to the state that it was based on. An unconfirmed commit is never repeated, and its outcome is never guessed.
  */
 
 /** The progress of an attempt. `isKeyTaken`: the key was new. `written`: the audit row that was sent, and the answer if it was stored. */
@@ -30,7 +30,7 @@ interface Attempt<T extends ResourceTypes> {
 
 /**
  * Stores a request like `store`, or answers a repeated request. A hidden resource is refused before anything else is read, so that the response time
- * does not reveal it. Throws `InvalidRequest` if the key belongs to a different request, and the errors of `store`.
+ * does not reveal the resource. Throws `InvalidRequest` if the key belongs to a different request, and the errors of `store`.
  */
 export async function updateOnce<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   const { database, resource, request } = job
@@ -66,8 +66,8 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
 }
 
 /**
- * Stores the changes of a request. `state` was read with the authentication; it is null for a creation. Throws `ResourceNotFound`,
- * `PreconditionFailed`, `IdempotencyKeyInUse`, `Unavailable` with the outcome, and the errors of `decide`.
+ * Stores the changes of a request. `state` was read together with the caller; null for a creation. Throws `ResourceNotFound`, `PreconditionFailed`,
+ * `IdempotencyKeyInUse`, `Unavailable` with the outcome, and the errors of `decide`.
  */
 export async function store<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   const work = async (attempt: Attempt<T>) =>
@@ -75,7 +75,7 @@ export async function store<T extends ResourceTypes>(job: Job<T>, state: T['Stat
   return await settled(job, work)
 }
 
-/** Stores the changes of a request without a key in each of these resources, in one transaction. Throws the errors of `store`. */
+/** Applies a request without a key to each of the resources, in one transaction. Throws the errors of `store`. */
 export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: readonly number[]): Promise<void> {
   const { database, request } = job
   await settled(job, attempt =>
@@ -90,7 +90,7 @@ export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: r
   )
 }
 
-/** Runs work. Retries it if it was certainly not applied. Answers a repeated request. If a commit was not confirmed, finds out whether it was stored. */
+/** Runs `work`. Retries if certainly nothing was applied. Answers a repeated request. If a commit was not confirmed, finds out whether it was stored. */
 async function settled<T extends ResourceTypes, Result>(
   job: Job<T>,
   work: (attempt: Attempt<T>) => Promise<Result>,
@@ -187,7 +187,7 @@ export async function changeAsOperator<T extends ResourceTypes>(
 /** The maximum number of attempts if shares or rights keep changing while the row is locked. */
 const LOCKED_TRIES_MAX = 5
 
-/** Decides on a locked row and writes. Shares and rights are not locked. If they change meanwhile, decides again. */
+/** Decides on a locked row and writes. Shares and rights are not locked. If shares or rights change meanwhile, decides again. */
 async function decideAndWrite<T extends ResourceTypes, More>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
@@ -238,7 +238,7 @@ async function answerOf<T extends ResourceTypes>(
   state: T['State'],
   decision: T['Decision'],
 ): Promise<Stored<T>> {
-  // A caller with a stale tag gets the snapshot, so that they do not overwrite changes that they have not seen.
+  // If an update with a stale tag changes nothing, the caller gets the snapshot, so as not to overwrite changes unseen.
   const isMinimal = request.minimal && !(decision.changes.length === 0 && isStale(request, state))
   const snapshot = isMinimal ? null : await resource.render(db, decision.after, request.snapshotBytesMax)
   const overwritten = await overwrittenBy(db, request, state, decision.changes)

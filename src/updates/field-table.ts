@@ -49,7 +49,7 @@ export type ColumnFields<Columns, Rows> = { readonly [C in keyof Columns]: Colum
 
 type ColumnRow<Rows> = { [R in keyof Rows]: Rows[R] extends { column: SqlType } ? R : never }[keyof Rows]
 
-/** Splits a text into words and returns them with literal types. */
+/** Splits a string into words and returns them with literal types. */
 export function words<const Text extends string>(text: Text): Words<Text>[] {
   return text.split(' ') as Words<Text>[] // `Words` splits the type in the same way
 }

@@ -19,7 +19,7 @@ export interface HistoryRow extends ChangedRow {
   proposal: { id: number; author: { id: string; email: string } } | null
 }
 
-/** The size at which a page ends early. It includes the rows and their replaced definitions. */
+/** The size of rows with their replaced definitions at which a page ends early. */
 const PAGE_BYTES_MAX = 4 * 2 ** 20
 
 /**
@@ -73,7 +73,7 @@ export async function historyOf<T extends ResourceTypes>(
 
 export const ACTIONS = ['created', 'updated', 'deleted', 'restored', 'applied'] as const
 
-/** SQL: the proposal that the audit row `a` approved. The row's command contains its id. */
+/** SQL: the proposal that the audit row `a` approved. The row's command contains the id of the proposal. */
 const PROPOSAL = sql<HistoryRow['proposal']>`(
   select json_build_object('id', named[1]::integer, 'author', json_build_object('id', u.id, 'email', u.email))
   from regexp_match(a.command, '^approve --proposal (\\d+) --author (\\S+)$') named join user_account u on u.id = named[2]::uuid)`

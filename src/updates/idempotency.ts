@@ -15,11 +15,11 @@ export interface RequestKey {
   key: string
   /** The id of the ring key that hashes header values in the fingerprint; null if the request has no header values. */
   secretKeyId: string | null
-  /** Returns the SHA-256 of the request in hex. Header values are hashed with this key of the ring. */
+  /** Returns the SHA-256 of the request in hex. Header values are hashed with the ring key `secretKeyId`. */
   fingerprint(secretKeyId: string | null): string
 }
 
-/** Returns the key that identifies a stored request. `asked` returns the values that are equal in equal requests. */
+/** Returns the key of a request; null without an `Idempotency-Key`. `asked` returns the values that are equal in equal requests. */
 export function requestKey(
   caller: Caller,
   key: string | undefined,
@@ -33,7 +33,7 @@ export function requestKey(
 
 /** The result of the first request with a key. */
 export interface FirstAnswer {
-  /** The id of the resource. Versions before 3.0 did not store it for requests without changes. The path then contains it. */
+  /** The id of the resource. Absent if a version before 3.0 stored a request without changes. The path then contains the id. */
   id?: number
   version: number
 }
@@ -62,7 +62,7 @@ export async function takeKey(trx: Transaction<Tables>, request: RequestKey): Pr
   throw first === undefined ? new IdempotencyKeyInUse() : new Repeated(first) // undefined if it was pruned meanwhile
 }
 
-/** Returns the result of the first request with this key, if any. Throws `InvalidRequest` if that request was different. */
+/** Returns the result of the first request with the same key, if any. Throws `InvalidRequest` if that request was different. */
 export async function firstAnswer(
   db: Kysely<Tables>,
   { key, fingerprint }: RequestKey,
@@ -92,7 +92,7 @@ export async function fillKey(
     .execute()
 }
 
-/** True if the resource was removed after this version. Another resource can have its id now. */
+/** True if the resource was removed after `version`. Another resource can now have the same id. */
 export async function wasRemovedSince(db: Kysely<Tables>, kind: ResourceKind, id: number, version: number) {
   const removal = db
     .selectFrom('audit')

@@ -26,7 +26,7 @@ const PROPOSE = 'propose it with propose=true (in MCP: propose_agent_update or p
 
 type Asked = Pick<UpdateRequest, 'kind' | 'precondition'>
 
-/** True if `If-Match` rejects this state. */
+/** True if `If-Match` rejects the state. */
 export function isStale({ kind, precondition }: Asked, { id, version }: VersionedState): boolean {
   return !preconditionHolds(precondition, entityTag(kind, id, version))
 }
@@ -35,7 +35,7 @@ const IF_MATCH_REQUIRED = 'This update must have If-Match. A GET of the agent or
 
 /**
  * Returns the decision if the request's preconditions hold. `decision` is undefined if the request contains an unknown mask and `If-Match` names an
- * older state. In this case, always throws. Throws `Refused`, or `PreconditionFailed` with the changes since the state in `If-Match`.
+ * older state. Without a decision, always throws. Throws `Refused`, or `PreconditionFailed` with the changes since the state in `If-Match`.
  */
 export async function requirePrecondition<D extends Decision>(
   db: Kysely<Tables>,
@@ -45,26 +45,26 @@ export async function requirePrecondition<D extends Decision>(
 ): Promise<D> {
   const { kind, precondition, ifNoneMatch, preconditionRequired, caller, fields } = request
   const tag = entityTag(kind, state.id, state.version)
-  // A request without fields only reads. It needs no If-Match, because clients use it to get the tag.
+  // A request without fields needs no If-Match, because clients use such a request to read the tag.
   const isRequired = preconditionRequired || caller.token.requiresIfMatch
   if (isRequired && precondition.kind === 'none' && Object.keys(fields).length > 0)
     throw new Refused('PRECONDITION_REQUIRED', IF_MATCH_REQUIRED)
   if (namesState(ifNoneMatch, tag)) throw new PreconditionFailed('matched', tag)
   const named = versionsInTags(precondition, kind, state.id, state.version)
   const since = named.length === 0 ? undefined : Math.max(...named)
-  // A retry after a lost answer finds its own change. This counts as success.
+  // A retry after a lost answer finds its own change, which counts as success.
   const isRetry = decision?.changes.length === 0 && since !== undefined
   if (decision !== undefined && (isRetry || !isStale(request, state))) return decision
   if (since === undefined) throw new PreconditionFailed('unknown_tag', tag)
   throw new PreconditionFailed('changed', tag, await changesSince(db, kind, state.id, since))
 }
 
-/** An update without `If-Match` that overwrites another user's change younger than this gets a `Warning`. */
+/** The age up to which a change is recent. An update without `If-Match` that overwrites another user's recent change gets a `Warning`. */
 const RECENT_MS = 15 * 60_000
 
 const isRecent = ({ at }: RecentChange) => Date.now() - at < RECENT_MS
 
-/** Returns the recent changes of a resource, with a new change of these fields by this user. */
+/** Returns the recent changes of a resource after `user` has changed the fields `changed`. */
 export function recentChanges(
   before: readonly RecentChange[],
   changed: readonly string[],

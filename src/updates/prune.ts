@@ -69,7 +69,7 @@ export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retenti
   )
 }
 
-/** SQL: stores the highest position of the rows in `gone` in the feed, so that older cursors are refused. */
+/** SQL: stores the highest feed position of the rows in `gone`, so that older cursors are refused. */
 const PASSED = sql`
   update change_feed set (pruned_transaction_id, pruned_place) = (last.transaction_id, last.place)
   from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last
@@ -95,7 +95,7 @@ function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
     select from gone`
 }
 
-/** SQL: removes unused definitions. If a concurrent writer refers to one, the foreign key prevents its removal. */
+/** SQL: removes unused definitions. If a concurrent writer refers to such a definition, the foreign key prevents the removal. */
 const UNUSED_DEFINITIONS = sql`
   delete from tool_definition where hash in (
     select hash from tool_definition d

@@ -16,8 +16,8 @@ import type {
 } from './resource.js'
 
 /**
- * Answers with an earlier version. The caller's right to it was checked before. Related records are shown as they are now. `notes` lists those that the
- * caller cannot see. Throws `ResourceNotFound`, `Refused`, `VersionGone` and `SnapshotTooLarge`.
+ * Answers with an earlier version. Assumes that the right to read earlier versions was checked. Related records are shown as they are now. `notes`
+ * lists the related records that the caller cannot see. Throws `ResourceNotFound`, `Refused`, `VersionGone` and `SnapshotTooLarge`.
  */
 export async function answerPast<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
@@ -54,8 +54,8 @@ export async function inOneSnapshot<Result>(
 }
 
 /**
- * Returns the earlier values of all fields that were changed after a version. Each is the old value in the first later audit row that changes the
- * field. Throws `Refused` and `VersionGone`.
+ * Returns the earlier values of all fields that were changed after `version`. Each value is the old value in the first later audit row that changes
+ * the field. Throws `Refused` and `VersionGone`.
  */
 export async function readPast(
   db: Kysely<Tables>,
@@ -98,7 +98,7 @@ export async function readPast(
   throw new VersionGone('pruned', message)
 }
 
-/** Returns the decision of a restoration. `left` describes the fields that it cannot restore. Throws `Forbidden` with strict handling if there are any. */
+/** Returns the decision of a restoration. `left` describes the fields that are not restored. With strict handling, throws `Forbidden` if `left` is not empty. */
 export function restored<D extends Decision, Left extends ReadonlyMap<string, string>>(
   decision: D,
   { fields: { version }, strict }: Restoration,
@@ -109,7 +109,7 @@ export function restored<D extends Decision, Left extends ReadonlyMap<string, st
   return { ...decision, left, command: `restore --version ${version}` }
 }
 
-/** Converts an error of a restoration. The place of each fault becomes `version`, the only field of the body, and its message names the place in the version. */
+/** Converts an error of a restoration. The place of each fault becomes `version`, the only field of the body, and the message begins with the original place. */
 export function inVersion(error: unknown): unknown {
   if (!(error instanceof InvalidRequest)) return error
   const loc = ['body', 'version']

@@ -68,7 +68,7 @@ export interface UpdateRequest extends ReadRequest {
   /** As in `OperationOptions`, but `none` while a proposal is stored or approved. */
   requireApproval: OperationOptions['requireApproval']
   dryRun: boolean
-  /** True if the update is only proposed. The right to edit is then checked when it is approved. */
+  /** True if the update is only proposed. The right to edit is then checked at the approval. */
   proposes?: boolean
   /** True if unknown fields, and fields that cannot be restored, are refused. */
   strict: boolean
@@ -103,7 +103,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     read: Statement<ViewerParameters & { id: number }, { state: T['State'] }>
   }
   isVisible(state: T['State'], caller: Caller): boolean
-  /** True if the request changes only columns of the resource's own row, so that it needs no transaction. */
+  /** True if the request needs no transaction, because it changes only columns of the resource's own row or is a dry run. */
   isAlone(state: T['State'], request: T['Request']): boolean
   /**
    * Decides on the request. Reads newly referenced records with at most one statement. `locks`: first locks the rows that the write needs, which
@@ -128,7 +128,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     bytesMax: number,
     isRead?: boolean,
   ): Promise<string>
-  /** Returns the state with these earlier values. Omits parts that the viewer cannot see now, and lists them in `notes`. Throws `VersionGone`. */
+  /** Returns the state with the earlier `values`. Omits parts that the viewer cannot see now, and lists them in `notes`. Throws `VersionGone`. */
   past(
     db: Kysely<Tables>,
     state: T['State'],
@@ -137,7 +137,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   ): Promise<{ state: T['State']; notes: string[] }>
   /** Checks the right to read earlier versions. Throws a refusal. */
   requireVersions(state: T['State'], caller: Caller): void
-  /** Returns the changes of these rows, with names next to ids. */
+  /** Returns the changes of `rows`, with names next to ids. */
   changesOf(
     db: Kysely<Tables>,
     state: T['State'],

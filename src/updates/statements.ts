@@ -30,10 +30,7 @@ interface Versioned extends VersionedTable {
   id: Generated<number>
 }
 
-/**
- * Returns the statements that read an agent or a tool. `query` selects its state. `lookup` also reads the caller, for routes. `read` returns the state
- * for a viewer.
- */
+/** Returns the statements that read an agent or a tool. `query` selects the state. `lookup` also reads the caller, for routes. `read` returns the state for a viewer. */
 export function readsOf<State>(
   kind: ResourceKind,
   query: (viewer: Viewer, id: Expression<number>) => SelectQueryBuilder<Tables, never, State>,
@@ -46,7 +43,7 @@ export function readsOf<State>(
   return { lookup: { parameter: `${kind}_id`, statement: ofCaller }, read }
 }
 
-/** Reads the states that a query selects. */
+/** Runs a query and returns each row as its JSON form. */
 export async function readStates<State>(db: Kysely<Tables>, query: SelectQueryBuilder<Tables, never, State>) {
   return (await db.executeQuery(asJson(query).compile())).rows.map(({ state }) => state)
 }
@@ -75,13 +72,13 @@ export function nextVersion(alias: string, param: Param<WriteParameters>) {
   }
 }
 
-/** The maximum number of statements of each kind. Every connection to the database keeps them in memory. */
+/** The maximum number of statements for sets of columns of one kind. Every connection to the database keeps its statements in memory. */
 const SETS_MAX = 50
 
 /**
- * Returns a function that stores a decision by one statement and returns its row, or undefined if it stored nothing. There is one prepared statement
- * for each set of columns; after `SETS_MAX` sets, all others are written by the statement that sets all columns. `build` gets the new values as
- * parameters with the names of the columns. `own` are the parameters that only one kind of resource has.
+ * Returns a function that stores a decision with one statement and returns its row, or undefined if it stored nothing. There is one prepared
+ * statement for each set of columns; after `SETS_MAX` sets, all others are written by the statement that sets all columns. `build` gets the new
+ * values as parameters with the names of the columns. `own` are the parameters that only one kind of resource has.
  */
 export function writing<Name extends string, Own extends object, R>(
   name: string,
@@ -168,12 +165,12 @@ async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: numb
 
 const NO_HASH = Buffer.alloc(32)
 
-/** Locks a row against other writers until the transaction ends. Does nothing if it does not exist. */
+/** Locks a row against other writers until the transaction ends. Does nothing if the row does not exist. */
 export async function lockRow(trx: Transaction<Tables>, kind: ResourceKind, id: number): Promise<void> {
   await trx.selectFrom(kind).select('id').where('id', '=', id).forNoKeyUpdate().execute()
 }
 
-/** Returns the audit row of a decision. */
+/** Returns the audit row that records a decision on a state, for the next version. */
 export function auditEntry<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],
@@ -199,8 +196,8 @@ export function auditEntry<T extends ResourceTypes>(
 }
 
 /**
- * Ends the matching open proposals and removes their long values. Returns their number. If the caller of this function also changes the record, it must
- * have locked it. `by` is null for the operator.
+ * Ends the matching open proposals and removes their long values. Returns their number. Callers that also change the record must lock the record
+ * first. `by` is null for the operator.
  */
 export async function endProposals(
   trx: Kysely<Tables>,

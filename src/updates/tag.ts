@@ -10,8 +10,8 @@ export function entityTag(kind: ResourceKind, id: number, version: number): stri
 }
 
 /**
- * The tag of a representation, for example `"persona-12-7.5f0c3a91b2d4"`. It consists of the version's tag and a digest of the body. `If-Match` ignores
- * the digest.
+ * The tag of a representation, for example `"persona-12-7.5f0c3a91b2d4"`. The tag consists of the version's tag and a digest of the body. `If-Match`
+ * ignores the digest.
  */
 export function representationTag(tag: string, shown: string): string {
   return `${tag.slice(0, -1)}.${hash('sha256', shown).slice(0, 12)}"`
@@ -31,12 +31,12 @@ export function preconditionHolds(precondition: Precondition, currentTag: string
   return precondition.kind === 'none' || namesState(precondition, currentTag)
 }
 
-/** True if the header names the state with this tag. In `If-None-Match`, this forbids the write (RFC 9110, section 13.1.2). */
+/** True if the header names the state with this tag. An `If-None-Match` that names the state forbids the write (RFC 9110, section 13.1.2). */
 export function namesState(named: Precondition, currentTag: string): boolean {
   return named.kind === 'any' || (named.kind === 'tags' && named.tags.some(tag => versionTag(tag) === currentTag))
 }
 
-/** The earlier versions of this resource that the precondition names. */
+/** Returns the earlier versions of the resource that the precondition names. */
 export function versionsInTags(precondition: Precondition, kind: ResourceKind, id: number, current: number): number[] {
   if (precondition.kind !== 'tags') return []
   return precondition.tags

@@ -24,8 +24,8 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
 }
 
 /**
- * Translates a database error into an answer; undefined for other errors. The outcome is `unknown` for a `CommitUnknown`, and `not_applied` for the
- * others. After a commit, the caller must replace the outcome.
+ * Returns the 503 for a database error; undefined for other errors. The outcome is `unknown` for a `CommitUnknown`, and otherwise `not_applied`.
+ * After a commit, the caller must replace the outcome.
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
   const answer = ANSWERS[classifyDatabaseError(error).kind]
@@ -33,7 +33,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
   return new Unavailable(...answer, error instanceof CommitUnknown ? 'unknown' : 'not_applied', { cause: error })
 }
 
-/** Checks whether an unconfirmed write was stored. Returns its answer if it was, and throws `Unavailable` if not. */
+/** Checks whether an unconfirmed write was stored. Returns the answer of the write if it was, and throws `Unavailable` if not. */
 export async function settle<T extends ResourceTypes>(
   job: Job<T>,
   doubt: CommitUnknown,

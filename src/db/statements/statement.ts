@@ -17,7 +17,7 @@ export type Param<P> = <K extends keyof P & string>(key: K) => Expression<NonNul
 /** The SQL type of each parameter. A parameter with an array type takes a list. */
 export type SqlTypes<P> = { readonly [K in keyof P & string]-?: string }
 
-/** Runs queries. It is the database or a transaction. */
+/** Runs queries: the database or a transaction. */
 export interface Executor {
   executeQuery<R>(query: CompiledQuery<R>): Promise<{ rows: R[] }>
 }
@@ -31,8 +31,8 @@ export interface Statement<P, R> {
 }
 
 /**
- * Compiles a statement once at startup, because building a large statement takes longer than sending it. `writes`: the statement changes data.
- * Each connection prepares it once. Throws if the statement contains a value that is not a named parameter.
+ * Compiles a statement once at startup, because building a large statement takes longer than sending it. `writes`: the statement changes data. Each
+ * connection prepares the statement once. Throws if the statement contains a value that is not a named parameter.
  */
 export function statement<P extends object, R>(
   name: string,
@@ -62,7 +62,7 @@ class Named {
   constructor(readonly key: string) {}
 }
 
-/** Gives each named parameter one number, so that it is sent once and has one type. */
+/** Gives each named parameter one number, so that a value that is used several times is sent once and has one type. */
 class NamedParameters extends PostgresQueryCompiler {
   readonly names = new Set<string>()
 
