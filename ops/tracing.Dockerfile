@@ -6,4 +6,4 @@ USER root
 RUN npm install --prefix /opt/tracing --no-audit --no-fund @opentelemetry/auto-instrumentations-node@0.81.2 @fastify/otel@0.21.2
 COPY tracing.mjs /opt/tracing/
 USER 1000:1000
-CMD ["node", "--max-semi-space-size=16", "--initial-old-space-size=48", "--heap-growing-percent=60", "--import=/opt/tracing/tracing.mjs", "build/src/server.js"]
+CMD ["node", "--max-semi-space-size=16", "--initial-old-space-size=64", "--heap-growing-percent=80", "--import=/opt/tracing/tracing.mjs", "build/src/server.js"]
