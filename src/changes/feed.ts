@@ -27,13 +27,12 @@ export interface FeedRow extends Pick<HistoryRow, 'version' | 'at' | 'author' | 
   may_edit: boolean
 }
 
-interface FeedPage {
-  rows: FeedRow[] | null
-  /** The cursor of the last row examined; null if the page is full or no row was examined. */
-  last: string | null
-}
+type FeedPage = { rows: FeedRow[] | null; last: string | null }
 
-/** Reads a page of changes after a position. Returns no row if the position is not in the feed or a later row was pruned. */
+/**
+ * Reads a page of changes after a position. Returns no row if the position is not in the feed or a later row was pruned. `last` is the cursor of the
+ * last row examined; null if the page is full or no row was examined.
+ */
 export const readFeed = statement<
   ViewerParameters & { kind: ChangeKind | null; rows: number; feed: string; transaction: string; place: string },
   FeedPage

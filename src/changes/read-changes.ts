@@ -72,7 +72,7 @@ export function registerReadChanges(app: FastifyInstance, { db }: Database, serv
           wait: queryInteger(
             0,
             WAIT_MAX_S,
-            'How many seconds to wait if there is no change yet. Only one request of a token can wait at a time.',
+            'Seconds to wait for a change. Only one request of a token can wait at a time.',
           ),
         }),
         response: responses({ 200: { description: 'The changes.', body: reference(ChangePage), headers: [] } }, [410]),
@@ -95,25 +95,15 @@ export function registerReadChanges(app: FastifyInstance, { db }: Database, serv
   )
 }
 
-interface Page {
-  changes: object[]
-  next: string
-}
+type Asked = { limit?: number; kind?: ChangeKind }
+type Page = { changes: object[]; next: string }
 
-async function readPage(
-  db: Kysely<Tables>,
-  caller: Caller,
-  after: string,
-  { limit: rows = ROWS, kind }: { limit?: number; kind?: ChangeKind },
-): Promise<Page> {
+async function readPage(db: Kysely<Tables>, caller: Caller, after: string, asked: Asked): Promise<Page> {
+  const { limit: rows = ROWS, kind = null } = asked
   const [feed = '', transaction = '', place = ''] = after.split('.')
-  const question = { ...viewerParameters(caller), kind: kind ?? null, rows, feed, transaction, place }
+  const question = { ...viewerParameters(caller), kind, rows, feed, transaction, place }
   const page = await withRetries(() => readFeed.first(db, question))
-  if (page === undefined) {
-    const message =
-      'The feed of changes cannot continue from this cursor. Request a new one without `after`, then read everything again.'
-    throw new Refused('CURSOR_GONE', message)
-  }
+  if (page === undefined) throw new Refused('CURSOR_GONE', CURSOR_GONE)
   const changes = page.rows ?? []
   return { changes: changes.map(changeOf), next: page.last ?? changes.at(-1)?.cursor ?? after }
 }
@@ -124,6 +114,9 @@ function changeOf(row: FeedRow): object {
   const shown = { kind, id, version, action: isGone ? 'gone' : action, at }
   return may_edit ? { ...shown, fields, actor: authorOf(row) } : shown
 }
+
+const CURSOR_GONE =
+  'The feed of changes cannot continue from this cursor. Request a new one without `after`, then read everything again.'
 
 /** The maximum number of waiting requests. Each token can have only one. */
 const WAITING_MAX = 200

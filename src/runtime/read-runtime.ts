@@ -133,12 +133,7 @@ interface CallableTool extends Record<string, unknown> {
   functions: { name: string }[] | null
 }
 
-async function callableTools(
-  options: ToolOptions,
-  request: FastifyRequest,
-  tools: readonly RuntimeTool[],
-  secretBytes: number,
-): Promise<CallableTool[]> {
+async function callableTools(options: ToolOptions, request: FastifyRequest, tools: RuntimeTool[], secretBytes: number) {
   const callable: CallableTool[] = []
   let answerBytes = secretBytes
   for (const tool of tools) {
