@@ -12,7 +12,7 @@ let port = 40_000 + (process.pid % 20_000)
 
 /** Starts a built checkout like `npm start`, without rate limits, and waits until the service is ready. */
 export async function startService(checkout: string, env: NodeJS.ProcessEnv): Promise<Service> {
-  // The last two settings exist only in version 2.1, so that it can be measured next to this version.
+  // The last two settings are for version 2.1, which `--against` can measure next to this version.
   const unlimited = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', TRANSFER_BYTES_MAX: '268435456' }
   const command = packageOf(checkout).scripts.start.replace(/^exec /, '')
   return await startProcess(checkout, command, { HOST: '127.0.0.1', LOG_LEVEL: 'warn', ...unlimited, ...env })

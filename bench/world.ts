@@ -116,7 +116,7 @@ export function agentBody(id: number, description: string) {
   }
 }
 
-/** Returns a tool definition whose operations all have parameters and partly a body. `filler` is added to each description. */
+/** Returns a tool definition. Every operation has parameters, and half of them have a body. `filler` is added to each description. */
 export function definitionOf(operations: number, title = 'Orders', filler = '', name = 'orderOperation') {
   const parameter = (name: string, where: string, schema: object) => {
     return { name, in: where, required: where === 'path', description: `The ${name} of the order`, schema }

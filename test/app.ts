@@ -12,7 +12,7 @@ export interface WorldApp extends World, Pick<TestService, 'app' | 'call'> {
   alice: string
 }
 
-/** Builds the application with settings on a new copy of the organisation's database. Closes both after the test. */
+/** Builds the application with the settings `env` on a new copy of the organisation's database. Closes both after the test. */
 export async function worldApp(
   t: WithTeardown,
   env: Record<string, string> = {},
@@ -61,7 +61,7 @@ export async function pagesOf<Entry>({ call }: Pick<WorldApp, 'call'>, path: str
   return pages
 }
 
-/** Returns the path and query of a `Link` header, resolved against `from`. Throws if the header has another relation than `relation`. */
+/** Returns the path and query of a `Link` header, resolved against `from`. Throws if the link's relation is not `relation`. */
 export function linked(from: string, link: unknown, relation: string): string {
   const [, reference, rel] = /^<([^>]+)>; rel="(.+)"$/.exec(String(link)) ?? []
   if (reference === undefined || rel !== relation) throw new Error(`no ${relation} in ${link}`)

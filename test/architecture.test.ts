@@ -44,7 +44,7 @@ const LAYERS = [
   ),
 ]
 
-/** Layers with stricter rules. A layer with `knows` can import only those, and a layer with `isKnownBy` can be imported only by those. */
+/** Layers with stricter rules: `knows` lists the only layers that a layer can import, and `isKnownBy` the only layers that can import it. */
 const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
   db: { knows: [] },
   validation: { knows: ['errors.ts', 'db'] },

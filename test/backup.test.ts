@@ -71,7 +71,7 @@ async function secrets({ db }: Database): Promise<string[]> {
   )
 }
 
-/** Returns the folder of a PostgreSQL version with all programs, if there is one. `pg_dump` cannot dump a newer server. */
+/** Returns a folder with all needed programs, if there is one. All must be of one version: `pg_dump` refuses a newer server. */
 function dumpPrograms(): string | undefined {
   const debian = '/usr/lib/postgresql'
   const installed = existsSync(debian) ? readdirSync(debian).map(version => join(debian, version, 'bin')) : []

@@ -14,7 +14,7 @@ export interface DemoApp extends Pick<TestService, 'app' | 'call'> {
   tokens: { admin: string; reader: string; careful: string; bound: string; runtime: string; nobody: undefined }
 }
 
-/** Starts the service with settings on a new database. Closes both after the test. */
+/** Starts the service on a new database. Closes both after the test. */
 export async function demoApp(t: WithTeardown, settings: Record<string, string> = {}): Promise<DemoApp> {
   const prepare = (url: string) => fillDatabase(url, demoOrganisation() as object) // this package's own document
   const { url } = await testDatabase(t, { name: 'demo', prepare })

@@ -52,7 +52,7 @@ const READERS_FILES = 'api.yaml completed.yaml crm.openapi.yaml orders.json orga
 /** Invented names in examples. */
 const MADE_UP = ['AGENTS_CRM_KEY', 'DATABSE_URL', 'transfer_encoding']
 
-/** Returns the matches of `pattern` in the code of documents that fail `exists`, as `document: match`. */
+/** Finds `pattern` in the documents' code. Returns the matches for which `exists` is false, as `document: match`. */
 function missing(
   documents: readonly Document[],
   pattern: RegExp,

@@ -5,7 +5,7 @@ import { type DemoApp, demoApp, serviceOn } from './demo-app.js'
 import { matchesGolden } from './golden.js'
 
 /*
- * Each file in `openapi/examples` contains a request, its caller, the examples to play before, and the service's answer. A new file needs only
+ * Each file in `openapi/examples` contains a request, its caller, the examples to play first, and the service's answer. A new file needs only
  * `about` and `request`: `npm run golden` plays it last and adds the rest.
  */
 const FOLDER = 'openapi/examples'

@@ -25,7 +25,7 @@ export const DEFINITION = {
   paths: { '/now': { get: { operationId: 'now', summary: 'The weather now' } } },
 }
 
-/** The document that adds the organisation of the matrix to the recorded organisation. */
+/** Returns the document that adds the organisation of the matrix to the recorded organisation. */
 export function matrixOrganisation(): object {
   const owner = 'owner@example.com'
   const agent = { description: '', owner, llm_filter_extraction: true, llm_relevance_filter: false, is_public: false }

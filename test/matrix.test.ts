@@ -177,7 +177,7 @@ interface Cell {
   body: object | undefined
 }
 
-/** Returns a request for each operation, caller and address. Each request makes a new change. */
+/** Returns a request for each operation, caller and address. Each body makes a new change. */
 function nextCells(operations = OPERATIONS): Cell[] {
   return operations.flatMap(operation =>
     [...callers].flatMap(([caller, authorization]) =>

@@ -5,8 +5,8 @@ import { promisify } from 'node:util'
 import t from 'tap'
 
 /*
- * Tests the oldest supported PostgreSQL if Debian's package is installed: the upgrade in place, and an example of each answer. `npm run test:pg15`
- * runs all tests on it.
+ * Tests the oldest supported PostgreSQL if Debian's package is installed: the upgrade of a database of version 2.1, and the examples.
+ * `npm run test:pg15` runs all tests on it.
  */
 const BIN_DIR = '/usr/lib/postgresql/15/bin'
 

@@ -133,7 +133,7 @@ interface Content {
   content?: Record<string, { examples?: Record<string, { summary: string; description?: string; value: unknown }> }>
 }
 
-/** The parts of an operation in the OpenAPI document to which `addExamples` adds. */
+/** The parts of a documented operation that `addExamples` reads or changes. */
 interface Operation {
   operationId: string
   requestBody?: Content

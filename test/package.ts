@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 /*
- * Tests the package as a user gets it: packs it, installs it into an empty folder, runs both commands, and starts the service by `npx`. `npm run
+ * Tests the package as a user gets it: packs it, installs it into an empty folder, runs both commands, and starts the service with `npx`. `npm run
  * test:package` installs the production packages from the registry. The exit code is 1 if a step fails.
  */
 

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url'
 
 const SERVER = fileURLToPath(new URL('../src/server.js', import.meta.url))
 
-/** Starts the process like an operator, with these environment variables on a free port, and waits for its end. */
+/** Starts the service's process on a free port with the environment `env`, and waits for its end. */
 export async function serverExit(env: Record<string, string>): Promise<{ code: number | null; output: string }> {
   const child = spawn(process.execPath, [SERVER], { env: { PORT: '0', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   let output = ''

@@ -118,7 +118,7 @@ function isThere(pid: number): boolean {
   }
 }
 
-/** Returns the ids of processes with this folder in the command line or as their working directory. */
+/** Returns the ids of processes with `path` in the command line or at the beginning of the working directory. */
 function processesNaming(path: string): number[] {
   return processesWhere(
     pid => readlinkSync(`/proc/${pid}/cwd`).startsWith(path) || readFileSync(`/proc/${pid}/cmdline`).includes(path),

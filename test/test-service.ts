@@ -45,9 +45,7 @@ export const UNLIMITED = { RATE_LIMIT_PER_MINUTE: '0' }
 const PATIENCE_MS = 600_000
 const PATIENT = { EVENT_LOOP_DELAY_MAX_MS: '0', LOCK_TIMEOUT_MS: String(PATIENCE_MS) }
 
-/**
- * Builds the application as production does, on an open database. The application answers 503 until `service.start`, and is closed after the test.
- */
+/** Builds the application as production does. The application answers 503 until `service.start`, and is closed after the test. */
 export async function buildService(
   t: WithTeardown,
   database: Database,

@@ -21,7 +21,7 @@ import { TEST_SECRET_KEYS } from './world.js'
  */
 const DUMP = new URL('../../test/fixtures/database-2.1.sql', import.meta.url)
 
-/** The administrator's token in this database. No other database has it. */
+/** The administrator's token in the dumped database. No other database has this token. */
 const TOKEN = 'pat_aNnUfZpoSJCc5JPpGM5Wgp1uhXvf'
 
 /** The headers of tool 1 as version 2.1 returned them. */

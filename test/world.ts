@@ -16,7 +16,7 @@ type WithTeardown = { teardown(fn: () => Promise<void>): void }
 
 /** The organisation of the recorded cases, in its own database. */
 export interface World {
-  /** The URL, for `pg` and `DATABASE_URL`. */
+  /** The URL of the database, for `pg` and `DATABASE_URL`. */
   url: string
   database: Database
   ring: KeyRing

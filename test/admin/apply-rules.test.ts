@@ -18,7 +18,7 @@ async function faultsOf(document: object, options: Partial<ApplyOptions> = {}): 
   return error instanceof InvalidDocument ? error.faults : []
 }
 
-/** Applies a document while another transaction has run `change`, and commits that transaction once the document waits for it. Returns the error. */
+/** Applies a document while a transaction with `change` is open, and commits the transaction once the application waits. Returns the error. */
 async function overtaken(document: object, change: ReturnType<typeof sql>): Promise<unknown> {
   const other = await db.startTransaction().execute()
   await change.execute(other)

@@ -2,7 +2,7 @@ import t from 'tap'
 import { startAgentctl } from '../cli/agentctl.js'
 import { worldDatabase } from '../world.js'
 
-/** The number of audit rows. Each holds an old and a new prompt, 2 MB together, so that all rows exceed the heap of the command. */
+/** The number of audit rows. Each holds an old and a new prompt, 2 MB together. All rows together exceed the heap of the command. */
 const ROWS = Number(process.env.TEST_ROWS ?? 35)
 const PROMPT_CHARACTERS = 250_000
 

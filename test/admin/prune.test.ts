@@ -20,7 +20,7 @@ async function addRows(kind: 'tool' | 'persona', ids: number[], rows: number, mi
     from unnest(${ids}::integer[]) id, generate_series(1, ${rows}::integer) v`
 }
 
-/** Almost a third of the bytes of history that are kept for a record. */
+/** Almost a third of the maximum size of a record's history. */
 const THIRD = 20 * 2 ** 20
 
 async function keptOf(ids: number[]): Promise<number[]> {

@@ -39,7 +39,7 @@ async function page(of: string, after?: string, more = '', call = world.call): P
 
 const now = async () => (await page(alice)).next
 
-/** Reads all changes after a cursor, in pages of `limit`, as the caller `of`. */
+/** Reads all changes after a cursor with the token `of`, in pages of `limit`. */
 async function readAll(of: string, after: string, limit = 100): Promise<Change[]> {
   await untilPublished(database.db)
   const all: Change[] = []

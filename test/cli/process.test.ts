@@ -39,7 +39,7 @@ t.test('the status of a refusal stays when nobody reads its reason; a closed pip
   t.match(inShell(`set -o pipefail; "$0" "$1" --help | head -c 1`), { status: 0, stderr: '' })
 })
 
-/** Opens a proxy. Returns a function that runs a command line through the proxy, which cuts the connection at the `commits`th commit. */
+/** Opens a proxy. Returns a function that runs a command line through the proxy and cuts the connection at commit number `commits`. */
 async function cutting(t: Test, url: string) {
   const proxy = await MessageProxy.open(addressOf(url))
   t.teardown(() => proxy.close())

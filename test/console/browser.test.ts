@@ -515,7 +515,7 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
   return { page, answered, fill, signIn, isClean, isSilent, press, state }
 }
 
-/** A script that focuses the first element that Tab should reach. `stopAt` returns the focused element's number, or its HTML without an outline. */
+/** A script that focuses the first Tab stop and returns the number of stops. `stopAt` returns the focused stop, as HTML if it shows no outline. */
 const STOPS = `(() => {
   focused = document.activeElement
   const root = [...document.querySelectorAll('dialog[open]')].at(-1) ?? document

@@ -32,7 +32,7 @@ t.test('schemas: keywords of 2020-12 are copied unchanged, with the schemas insi
   t.strictSame(propertiesOf(withBody(kept)), [kept])
 })
 
-/** Schemas of bodies and the expected schemas for the model. The default version is OpenAPI 3.0.3. */
+/** Schemas of bodies and the expected schemas for the model. Default version: OpenAPI 3.0.3. */
 const BODIES: { schema: unknown; given: unknown; openapi?: string; schemas?: Json; what: string }[] = parse(String.raw`
   - { what: null as well, schema: { type: string, nullable: true, enum: [a] }, given: { type: [string, 'null'], enum: [a, ~] } }
   - what: bounds that are flags

@@ -148,7 +148,7 @@ function isNear(one: Loc, other: Loc): boolean {
   return one.slice(0, length).every((step, i) => step === other[i])
 }
 
-/** Keys of the generated `documentLike`, which nests OpenAPI's keywords to reach rules for nested parts. */
+/** The keys in `documentLike`. With OpenAPI's keywords, random JSON reaches the rules for nested parts. */
 const vocabulary = fc.constantFrom(
   ...`openapi info title servers url paths /x /{id} get post head parameters name in schema content application/json
   requestBody $ref $id $anchor items properties allOf components schemas A operationId summary constructor
@@ -197,7 +197,7 @@ t.test('one mutation: the methods stay right, or a fault is at its place or at i
         return all.filter(each => !kept.has(each)).length <= lost && [...kept].every(each => all.includes(each))
       }
       refused++
-      // If a `$ref` is removed, the faults are at the fields that are missing next to it.
+      // After a removal, any fault in the parent counts: an object without its `$ref` lacks other fields.
       const near = how === REMOVED ? place.slice(0, -1) : place
       const isNamed = check.faults.some(
         fault => isNear(fault.loc.slice(AT.length), near) || AT_THE_USE.includes(fault.type),

@@ -14,7 +14,7 @@ const NOT_TAKEN: Record<string, string> = {
   'references-odd.yaml': 'each of its references is wrong, on purpose',
   'version-bare.yaml': 'its version is "3"',
 }
-/** At most this many functions of each document are compiled with Ajv. */
+/** The maximum number of functions per document that are compiled with Ajv. */
 const COMPILED = 10
 
 /** Formats the faults of a check and its warnings about omitted operations as `type at path`. */

@@ -11,7 +11,7 @@ import { makeWorld } from './world.js'
 t.test('no answer is false, and a reader of changes gets each once, when the standby hangs or takes over', async t => {
   const { primary, standby, token } = await primaryAndStandby()
   t.teardown(() => Promise.all([primary.remove(), standby.remove()]))
-  // Like HAProxy, an address that always leads to the current primary.
+  // This address always leads to the current primary, like that of HAProxy.
   const leader = { host: '127.0.0.1', port: primary.port }
   const entry = await MessageProxy.open(leader)
   t.teardown(() => entry.close())

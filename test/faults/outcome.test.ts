@@ -35,7 +35,7 @@ interface Write {
   sent?: string
 }
 
-/** Prepares a write of an agent or tool. The description identifies the record. */
+/** Functions that prepare a write of an agent or tool. The description identifies the write in the audit trail. */
 const WRITES: Record<string, (kind: Kind, description: string) => Promise<Write>> = {
   update: async (kind, description) => ({
     send: (by, headers) => update(by, kind, description, headers),

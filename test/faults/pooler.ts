@@ -22,7 +22,7 @@ export class Pooler {
     return existsSync(PROGRAM)
   }
 
-  /** Starts PgBouncer for the server on this local port, with few connections to each database. */
+  /** Starts PgBouncer for the server on the local port `serverPort`, with few connections to each database. */
   static async start(serverPort: number): Promise<Pooler> {
     const account = accountFor()
     const folder = mkdtempSync(join(tmpdir(), 'agents-pooler-'))

@@ -57,7 +57,7 @@ export class ServiceProcess {
     private readonly env: Record<string, string>,
   ) {}
 
-  /** Starts the service with these settings and waits until it is ready. With `t`, kills it after the test. */
+  /** Starts the service with the settings `env` and waits until it is ready. With `t`, kills it after the test. */
   static async start(env: Record<string, string>, t?: WithTeardown): Promise<ServiceProcess> {
     const service = new ServiceProcess(await freePort(), env)
     t?.teardown(async () => void (await service.stop('SIGKILL')))

@@ -33,7 +33,7 @@ export class Updates {
     return [...this.told.values()].filter(each => each === answer).length
   }
 
-  /** Waits for at least `least` further answers of this kind. */
+  /** Waits for at least `least` further answers equal to `answer`. */
   async more(answer: string, least = 5): Promise<void> {
     for (const wanted = this.count(answer) + least; this.count(answer) < wanted; ) await sleep(20)
   }

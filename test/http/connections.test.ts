@@ -2,7 +2,7 @@ import t, { type Test } from 'tap'
 import { InvalidConfiguration, readConfig } from '../../src/config.js'
 import { begin, eventually, RawConnection, type Running, running } from './running.js'
 
-/* Slow and malformed requests, and the settings for proxies and ports. */
+/* Tests of slow and malformed requests, and of the settings for proxies and ports. */
 
 /** Starts a service that waits at most 2 s for a request. */
 async function hurried(t: Test): Promise<Running> {

@@ -33,7 +33,7 @@ function textOf(operation: Operation, token: string): { head: string; body: stri
   return { head: `${first}${length}\r\n`, body }
 }
 
-/** The part of a request to send: part of the head, the head, the head and part of the body, the whole request, or three requests. */
+/** The parts of a request to send: part of the head, the head, the head and part of the body, the whole request, or three requests. */
 const WAYS: ((head: string, body: string) => string)[] = [
   head => head.slice(0, -10),
   head => head,

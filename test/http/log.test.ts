@@ -11,7 +11,7 @@ const SECRET = 'planted-secret'
 const TOOL = '/admin/tool/custom/999999'
 const VALIDATE = '/admin/tool/custom/validate'
 
-/** Sends a request with secrets in every part that can contain one. */
+/** Sends a request with secrets in a header and a cookie. */
 function ask({ call }: Running, { method = 'PUT', url = TOOL, body = '{}', headers, ...sent }: Asked) {
   const secret = { 'x-secret': SECRET, cookie: `session=${SECRET}` }
   return call(method, url, { ...sent, body, headers: { ...secret, ...headers } })

@@ -29,7 +29,7 @@ export interface Running extends Started {
   token: string
   /** A token of an inactive user. */
   inactiveToken: string
-  /** The port; 0 without `listen`. */
+  /** The open port; 0 without `listen`. */
   port: number
 }
 
@@ -67,7 +67,7 @@ interface Started extends TestService {
   statements: string[]
 }
 
-/** Starts the service with these settings. With `listen`, opens a port on the loopback address. Without it, requests are injected. */
+/** Starts the service. With `listen`, opens a port on the loopback address. Without it, requests are injected. */
 export async function running(
   t: WithTeardown,
   settings: Record<string, string> = {},

@@ -33,7 +33,7 @@ t.test('the query parameters that the document lists are those that the service 
   }
 })
 
-/** Returns the objects whose members are not exactly the schema's fields in the schema's order, including optional fields. */
+/** Describes the objects whose members are not exactly the schema's fields in the schema's order, including optional fields. */
 function strangeMembers(schema: TSchema, value: unknown, place = 'answer'): string[] {
   const name = schema[Kind]
   if (name === 'Nullable') return value === null ? [] : strangeMembers(innerSchema(schema), value, place)

@@ -2,7 +2,7 @@ import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/cli
 import type { FastifyInstance } from 'fastify'
 import { listening } from '../test-service.js'
 
-/** The result of a call. `content` is the JSON in `text`, or for a refusal the HTTP status. */
+/** The result of a call. `content` is the JSON in `text`; for a refusal, an object with the HTTP status. */
 export interface Told {
   isError: boolean
   text: string

@@ -40,7 +40,7 @@ export async function runEveryCommand(url: string, plant: () => string): Promise
   }
 }
 
-/** Writes a file and returns its path. */
+/** A function that writes a file and returns the file's path. */
 type File = (content: unknown) => string
 
 function documents(file: File, plant: () => string): Line[] {
@@ -129,7 +129,7 @@ function others(file: File): Line[] {
   })
 }
 
-/** Commands on key rings, including a ring without the key, and one with another key of the same id. */
+/** Commands for keys, with several key rings. The ring `lacking` lacks the key that encrypts the stored secrets. */
 function keys(): Line[] {
   const fresh = `${generateKey('fresh')} ${TEST_SECRET_KEYS}`
   const lacking = { SECRET_KEYS: generateKey('another') }

@@ -10,7 +10,7 @@ import { serverExit } from '../server-exit.js'
 import { TEST_SECRET_KEYS, type World, worldDatabase, worldFile } from '../world.js'
 import { observedWorld } from './observed.js'
 
-/** Encrypts the header of tool 11 with the first key of `oldKeys`, as if that had been the key ring earlier. */
+/** Encrypts the header of tool 11 with the first key of `oldKeys`, as if `oldKeys` had been the key ring earlier. */
 async function sealUnderOldKey(world: World, oldKeys: string): Promise<void> {
   const sealed = encryptSecret(parseKeyRing(oldKeys), '1', { toolId: 11, headerName: 'X-A' })
   await world.database.db

@@ -26,7 +26,7 @@ export async function todayWorld(t: Test) {
     get: async (url: string, by = admin) => (await call('GET', url, { token: by })).json(),
     patch: (url: string, body: unknown, by = admin, headers = {}) =>
       call('PATCH', `/api${url}`, { token: by, body, headers }),
-    /** Creates an agent with these fields and returns its id. */
+    /** Creates an agent and returns its id. */
     made: (fields: object = {}, by = alice) =>
       create('/persona', { ...SEVEN, name: `Agent ${randomUUID()}`, ...fields }, by),
   }

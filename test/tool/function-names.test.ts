@@ -5,7 +5,7 @@ import { DEFINITION } from '../matrix-organisation.js'
 
 const VALIDATE = '/admin/tool/custom/validate'
 
-/** Returns a definition with one function of this name. */
+/** Returns a definition with one function, which is named `operationId`. */
 const named = (operationId: string) => {
   const get = { operationId, summary: 'Reads it', responses: { 200: { description: 'ok' } } }
   return { ...DEFINITION, paths: { '/it': { get } } }

@@ -32,7 +32,7 @@ t.test('200 or 422 for each field: omitted, null, a value, a wrong type, too lon
   let state = await storedAgent(world, FULL_AGENT_ID)
   const send = (query: string, body: object) => world.call('PATCH', `${PATH}?${query}`, { token, body: asJson(body) })
 
-  /** Sends an equivalent of the update as a dry run (`same`), and then the update. Requires equal answers, and that only `change` is stored. */
+  /** Sends `same`, an equivalent of the update, as a dry run, and then the update. Requires equal answers, and that only `change` is stored. */
   async function stores(title: string, [query, body]: [string, object], change: object, same = [query, body] as const) {
     const rehearsed = await send(`dry_run=true&${same[0]}`, same[1])
     t.equal(rehearsed.headers.etag, `"persona-${FULL_AGENT_ID}-${state.version}"`, title)

@@ -83,7 +83,7 @@ t.test('200: a definition is stored as it came, without blanks; 422 for a key th
   t.equal(JSON.stringify(first.spec), JSON.stringify(JSON.parse(stored).paths['/z'].get))
 })
 
-/** Returns a definition as JSON text with these numbers in an enum, and the first also as the maximum. */
+/** Returns a definition as JSON text with `numbers` in an enum, and the first of them as the maximum. */
 function definitionText(...numbers: string[]): string {
   const schema = `{"type":"integer","enum":[${numbers.join(',')}],"maximum":${numbers[0]}}`
   return (

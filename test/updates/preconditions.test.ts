@@ -133,7 +133,7 @@ t.test('If-Match on a tool', async t => {
   t.equal((await put({ description: 'x' }, stale.replace('tool', 'persona'))).json().changed, null)
   t.equal((await put({ description: 'x' }, '*')).statusCode, 200)
   t.equal((await put({ description: 'y' }, 'tool-10-1')).statusCode, 422)
-  // An update with an outdated tag and the masks of that state gets 412, not 422.
+  // An update with an outdated tag and masks from the outdated version gets 412, not 422.
   const base = await put({ name: 'base', custom_headers: [{ key: 'X-Key', value: 'first' }] })
   const mine = { name: 'with masks', custom_headers: base.json().custom_headers }
   t.equal((await put({ custom_headers: [{ key: 'X-Key', value: 'second' }] })).statusCode, 200)

@@ -36,7 +36,7 @@ function variant(number: number) {
   }
 }
 
-/** Returns the fields of a stored agent that `variant` sets, in the same form. */
+/** Returns the fields of a stored agent that `variant` sets, in the form of `variant`. */
 function asVariant(stored: Record<string, unknown>) {
   const ids = (shares: unknown) => (shares as { id: unknown }[]).map(share => share.id)
   const fields = Object.keys(variant(0)).map(name => [name, stored[name]])

@@ -68,7 +68,7 @@ export async function hashOfEverything(db: Kysely<Tables>): Promise<Record<strin
   return Object.fromEntries(rows.map(({ name, hash }) => [name, hash]))
 }
 
-/** The audit rows of a resource with the emails of their authors, oldest first. */
+/** Returns the audit rows of a resource with the emails of their authors, oldest first. */
 export async function auditRows(db: Kysely<Tables>, kind: 'persona' | 'tool', id: number) {
   return await db
     .selectFrom('audit_entry')

@@ -10,7 +10,7 @@ t.test('200 with Warning: the notice of what an update replaced', async t => {
   const [alice, admin] = [await token('alice@example.com'), await token('admin@example.com')]
   const set = async (as: string, body: object, headers = {}) =>
     warningsOf(await call('PATCH', `/persona/1?update_mask=${Object.keys(body)}`, { token: as, body, headers }))
-  /** Moves the time of the agent's last change into the past. */
+  /** Dates the agent's last change `seconds` ago. */
   const age = async (seconds: number) => {
     await sql`update persona set recent_changes = jsonb_set(recent_changes, '{-1,at}', to_jsonb(${Date.now() - seconds * 1000}::bigint))
       where id = 1`.execute(database.db)

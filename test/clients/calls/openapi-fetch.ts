@@ -2,7 +2,7 @@ import createClient from 'openapi-fetch'
 import type { paths } from '../generated/openapi-typescript'
 import { bearer, check, recordOf, target } from './service.js'
 
-/* Checks the types of answers at compile time. The operations that are not called here are called in `hey-api.ts`. */
+/* Checks the types of answers at compile time. `hey-api.ts` covers the operations that are not called here. */
 
 const { base, unreachable, tokens } = target
 const as = (token: string, baseUrl = base) => createClient<paths>({ baseUrl, headers: bearer(token) })
