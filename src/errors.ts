@@ -78,7 +78,7 @@ export class Refused extends Error {
 /** A fault of the program or the database. `outcome` states whether the update was stored. */
 export class Failed extends Refused {
   constructor(outcome: Outcome | undefined, cause: unknown) {
-    const message = 'An internal error occurred. The log has the cause under this request id.'
+    const message = 'An internal error occurred. The operator can find the cause in the log by this request id.'
     super('INTERNAL_ERROR', message, { cause, extra: { outcome } })
   }
 }
@@ -118,8 +118,9 @@ export class ResourceNotFound extends Refused {
 /** The answer would exceed the size limit, because of the stored data and not because of the request. */
 export class SnapshotTooLarge extends Refused {
   constructor(bytes: number, bytesMax: number) {
-    const found = `The tools of this agent take ${bytes} bytes, but an answer can have at most ${bytesMax}`
-    const advice = 'Set tool_ids to fewer or smaller tools in an update with Prefer: return=minimal.'
+    const found = `The tools in this answer take ${bytes} bytes, but at most ${bytesMax} are allowed`
+    const advice =
+      'Use smaller definitions, or give the agent fewer tools (update tool_ids with Prefer: return=minimal).'
     super('SNAPSHOT_TOO_LARGE', `${found}. ${advice}`)
   }
 }

@@ -98,7 +98,8 @@ export class Lifecycle {
     if (schema.status === 'unavailable') return schema
     await resetFeed(database.db, true)
     const keys = await unusableKeys(database.db, ring)
-    if (keys.length > 0) log.warn({ keys }, 'SECRET_KEYS lacks keys that stored secrets need: see agentctl keys status')
+    if (keys.length > 0)
+      log.warn({ keys }, 'the key ring lacks keys that stored secrets need: add them (agentctl keys status lists them)')
     this.#hasStarted = true
     return schema
   }
@@ -115,7 +116,7 @@ export class Lifecycle {
     if (found.kind === 'current') return { status: 'ready' }
     if (found.kind === 'behind') {
       const { lack, command } = schemaAdvice(found)
-      return unavailable('schema_behind', `${lack.replace('the', 'The')}. Run: ${command}`)
+      return unavailable('schema_behind', `${lack.replace('the', 'The')}. The operator must run: ${command}`)
     }
     const advice = `The database schema needs version ${found.oldestProgram} or later of this service. Update the service.`
     return unavailable('schema_ahead', advice)

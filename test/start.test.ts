@@ -168,7 +168,9 @@ t.test('a schema that is behind: the log and agentctl name the command that the 
   const bare = { DATABASE_URL: cluster.url('bare') }
   const service = launched(t, { ...env, ...bare })
   await logged(service, 'schema_behind')
-  t.match(lines(service, 'schema_behind'), [{ level: 40, detail: 'The database is empty. Run: agentctl init EMAIL' }])
+  t.match(lines(service, 'schema_behind'), [
+    { level: 40, detail: 'The database is empty. The operator must run: agentctl init EMAIL' },
+  ])
   t.equal((await agentctl('migrate', bare)).status, 0)
   await logged(service, '"state":"ready"')
 })

@@ -141,7 +141,9 @@ function requireAdmitted(
 ): void {
   const { permission: wanted, resource, creates, writes, answersSecrets, lookup } = policy
   if (answersSecrets && !token.scopes?.includes('runtime'))
-    throw new Forbidden('This operation requires a runtime token. Create one with: agentctl token create --runtime.')
+    throw new Forbidden(
+      'This operation requires a runtime token. Ask the operator for one (agentctl token create --runtime).',
+    )
   const isManager = wanted === 'manage:actions' && !creates && managedGroupIds.length > 0
   if (wanted !== 'public' && !includesPermission(permission, wanted) && !isManager)
     throw new Forbidden(`This operation requires the permission ${wanted}.`, wanted)
@@ -224,7 +226,10 @@ export async function authenticate(
   const row = JSON.parse(answer?.found ?? 'null') as CallerRow | null
   if (row === null || !row.valid) throw invalidToken()
   if (row.expired)
-    throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Create another with: agentctl token create.')
+    throw new NotAuthenticated(
+      'TOKEN_EXPIRED',
+      'This token has expired. Ask the operator for another (agentctl token create).',
+    )
   return { caller: callerOf(row), prefetched: row.state, useIsStale: row.use_is_stale }
 }
 

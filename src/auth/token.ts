@@ -46,7 +46,10 @@ export function bearerTokenHash(authorization: string | undefined): Buffer {
 
 /** The error for a token that is malformed, unknown or revoked, or whose user is inactive. */
 export function invalidToken(): NotAuthenticated {
-  return new NotAuthenticated('INVALID_TOKEN', 'This token is not valid. Create one with: agentctl token create.')
+  return new NotAuthenticated(
+    'INVALID_TOKEN',
+    'This token is not valid. Ask the operator for another (agentctl token create).',
+  )
 }
 
 /** The number of hex digits of a token's SHA-256 that identify it in the log. */

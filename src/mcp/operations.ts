@@ -96,7 +96,7 @@ const DEFINITION = freeForm({
   description: 'A complete OpenAPI 3.x document.',
   properties: { openapi: { type: 'string' }, info: OPEN, servers: { type: 'array', items: OPEN }, paths: OPEN },
 })
-/** The descriptions are omitted, because they apply only to updates without a mask. */
+/** The descriptions are omitted, because they mention the mask, which a model does not set. */
 const AGENT_FIELDS = Object.fromEntries(
   REQUEST_FIELDS.map(([name, { request }]) => [name, { ...request, description: undefined } as unknown as TSchema]),
 )

@@ -66,7 +66,7 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
       if (!isRefusal) request.log.error({ err: error }, 'an MCP tool failed')
       const text = isRefusal
         ? error.message
-        : `An internal error occurred. The log has the cause under the request id ${request.id}.`
+        : `An internal error occurred. The operator can find the cause in the log by the request id ${request.id}.`
       return { content: [{ type: 'text', text }], isError: true }
     }
   })

@@ -38,7 +38,9 @@ const optional = Type.Optional
 const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
 const nullableShortText = nullableColumn('text', { request: optional(nullable(shortText())), answer: nullable(text()) })
 /** No `default` in the schema, because a client that sends the default would overwrite the stored value. */
-const keptWhenAbsent = { description: '`false` for a new agent; an absent field is kept.' }
+const keptWhenAbsent = {
+  description: 'Default for a new agent: `false`. If the field is absent, an update keeps the value.',
+}
 
 /** Who can change a field. If other callers change an `owner` field, the request is refused. If they change an `admin` field, the stored value is kept. */
 interface Changeable {
@@ -141,7 +143,12 @@ export const FIELDS = {
     request: optional(nullable(flag())),
   },
   uploaded_image_id: nullableColumn('text', {
-    request: optional(nullable(shortText(), { description: '`null` and `""` keep the image.' })),
+    request: optional(
+      nullable(shortText(), {
+        description:
+          '`""` keeps the image. Without `update_mask`, `null` keeps it too. With it, `null` removes the image.',
+      }),
+    ),
     canonical: (id: string) => id || undefined,
     nullWithoutMask: 'kept',
     answer: nullable(text()),
@@ -156,7 +163,11 @@ export const FIELDS = {
   }),
   label_ids: {
     link: link('persona_label', 'label_id', 'integer', 'Label', 'labels', {}),
-    request: optional(nullable(ids(), { description: '`null` keeps the labels, `[]` removes all.' })),
+    request: optional(
+      nullable(ids(), {
+        description: 'Without `update_mask`, `null` keeps the labels. With it, `null` removes all, like `[]`.',
+      }),
+    ),
     nullWithoutMask: 'kept',
   },
   is_default_persona: column('boolean', false, {
@@ -165,7 +176,11 @@ export const FIELDS = {
     answer: flag(),
   }),
   display_priority: nullableColumn('integer', {
-    request: optional(nullable(int32(), { description: '`null` keeps the priority.' })),
+    request: optional(
+      nullable(int32(), {
+        description: 'Without `update_mask`, `null` keeps the priority. With it, `null` removes the priority.',
+      }),
+    ),
     nullWithoutMask: 'kept',
     changedBy: 'admin once it is set',
     answer: nullable(identifier()),
@@ -174,7 +189,7 @@ export const FIELDS = {
     link: link('persona_user_file', 'user_file_id', 'text', 'File', 'user_files', {}),
     request: optional(
       nullable(list(shortText(), { maxItems: LIST_ITEMS_MAX }), {
-        description: '`null` keeps the files, `[]` removes all.',
+        description: 'Without `update_mask`, `null` keeps the files. With it, `null` removes all, like `[]`.',
       }),
     ),
     canonical: canonicalIds,

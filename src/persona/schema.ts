@@ -11,7 +11,7 @@ const PROPERTIES = Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) =
 /** The body of an agent update. Its properties are built from the table of fields. */
 export const PersonaUpsertRequest = Type.Object(PROPERTIES as unknown as RequestProperties, {
   $id: 'PersonaUpsertRequest',
-  description: 'Absent optional fields are kept.',
+  description: 'An update keeps absent optional fields. A creation gives them their default values.',
 })
 export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
 

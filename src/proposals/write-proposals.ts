@@ -214,7 +214,8 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
 
 const STALE_READ =
   'If-Match is not the current ETag of this proposal: its agent or tool has changed, or the tag is wrong. Read GET /proposals/{id} again.'
-const CONFLICT = 'Fields of this proposal have changed since its base version: read the record, and propose again.'
+const CONFLICT =
+  'Fields of this proposal have changed since its base version, so it cannot be approved. Its author can read the record and propose again.'
 
 async function readOpen(db: Kysely<Tables>, caller: Caller, id: number): Promise<ProposalRow> {
   const row = await readProposal(db, caller, id)
@@ -231,5 +232,5 @@ const FAULTS_NAMED_MAX = 5
 /** The error for a proposal that was valid when it was stored but is not valid now. */
 function unusable({ faults }: InvalidRequest): Refused {
   const named = faults.slice(0, FAULTS_NAMED_MAX).map(({ loc: [, ...place], msg }) => `${place.join('.')}: ${msg}`)
-  return new Refused('PROPOSAL_UNUSABLE', `This proposal cannot be stored now. ${named.join('; ')}`)
+  return new Refused('PROPOSAL_UNUSABLE', `The values of this proposal are no longer valid. ${named.join('; ')}`)
 }

@@ -189,7 +189,7 @@ function headersOf(ring: KeyRing, { id: toolId, sealed }: RuntimeTool): Header[]
     const bytes = { nonce: Buffer.from(nonce, 'hex'), ciphertext: Buffer.from(ciphertext, 'hex') }
     const { value } = openSecret(ring, { keyId, ...bytes, toolId, headerName: name })
     if (value !== undefined) return { key: name, value }
-    const message = `The key ring cannot decrypt the header ${name} of tool ${toolId}, which needs the key "${keyId}".`
+    const message = `The header ${name} of tool ${toolId} cannot be decrypted. The operator must add the key "${keyId}" to the key ring.`
     throw new Unavailable('key_missing', message, 'not_applied')
   })
 }

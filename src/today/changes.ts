@@ -110,7 +110,10 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     const sent = ['if-match', 'if-none-match', 'idempotency-key'].filter(name => headers[name] !== undefined)
     if (sent.length > 0) throw new InvalidRequest(sent.map(name => fault('extra_forbidden', ['header', name])))
     if (basis.preconditionRequired || basis.caller.token.requiresIfMatch)
-      throw new Refused('PRECONDITION_REQUIRED', 'If-Match is required, but not supported here: use agentctl apply.')
+      throw new Refused(
+        'PRECONDITION_REQUIRED',
+        'If-Match is required, but this operation does not support it. The operator can use agentctl apply instead.',
+      )
     if (!ids.every(isInt4)) throw new ResourceNotFound(kind)
     const changing: VersionedResource<T> = {
       ...resource,

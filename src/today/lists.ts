@@ -25,7 +25,7 @@ const RECORDS_MAX = 1_000
 type Asked = Partial<Record<'editable' | 'custom', boolean>>
 
 const AdminQuery = Type.Object({ get_editable: queryFlag('true'), include_deleted: queryFlag('ignored') })
-const DELETED_LEFT_OUT = 'include_deleted is ignored: no list has deleted agents'
+const DELETED_LEFT_OUT = 'include_deleted is ignored: GET /persona?deleted=true lists deleted agents'
 
 const LISTS = [
   { path: '/persona', resource: 'persona', asked: {} },

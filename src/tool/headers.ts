@@ -18,9 +18,13 @@ export type Header = Static<typeof Header>
 /** A custom header. `headerFaults` checks names and values, because their faults have their own types. */
 export const Header = Type.Object(
   {
-    key: text({ maxLength: NAME_CHARACTERS_MAX, description: 'A token as defined in RFC 9110.' }),
+    key: text({
+      maxLength: NAME_CHARACTERS_MAX,
+      description:
+        'ASCII letters, digits, `-`, `_` and the other characters that RFC 9110 allows in header names, without `***`.',
+    }),
     value: text({
-      description: `At most ${VALUE_BYTES_MAX} bytes of Latin-1, without control characters except tabs; or a mask.`,
+      description: `At most ${VALUE_BYTES_MAX} bytes in UTF-8: Latin-1 characters without control characters except tabs, or a mask.`,
     }),
   },
   { $id: 'Header' },
@@ -41,7 +45,7 @@ function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] 
   const fault = (msg: string, type: string): Fault[] => [{ loc, msg, type: `header_name_${type}` }]
   if (!token.test(name) || name.includes('***'))
     return fault(
-      `Header name should be a token as defined in RFC 9110, with at most ${NAME_CHARACTERS_MAX} characters`,
+      `Header name must have 1 to ${NAME_CHARACTERS_MAX} letters (a to z), digits and characters of !#$%&'*+-.^_\`|~, without spaces and without ***`,
       'invalid',
     )
   // Gateways can replace `_` and other characters with `-` (RFC 3875, section 4.1.18).
@@ -58,7 +62,7 @@ const SENDABLE = /^[\x21-\x7e\xa1-\xac\xae-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x21-
 function valueFaults(value: string, loc: Loc): Fault[] {
   if (looksMasked(value)) return [] // `redactionFaults` reports the value as `mask_mismatch`
   if (SENDABLE.test(value) && Buffer.byteLength(value) <= VALUE_BYTES_MAX) return []
-  const msg = `Header value should have 1 to ${VALUE_BYTES_MAX} bytes of Latin-1, without control characters or blanks at the ends`
+  const msg = `Header value must have 1 to ${VALUE_BYTES_MAX} bytes in UTF-8, and only Latin-1 characters: no control characters except tabs, and no blanks or soft hyphens at the ends`
   return [{ loc, msg, type: 'header_value_invalid' }]
 }
 

@@ -18,10 +18,12 @@ export const CustomToolUpdate = Type.Object(
     description: optional(nullable(text({ maxLength: 10_000 }))),
     definition: optional(nullable(DEFINITION)),
     custom_headers: optional(
-      nullable(list(Header, { maxItems: HEADERS_MAX }), { description: 'Replaces the whole list; `[]` removes all.' }),
+      nullable(list(Header, { maxItems: HEADERS_MAX }), {
+        description: 'An update replaces the whole list; `[]` removes all headers.',
+      }),
     ),
     passthrough_auth: optional(nullable(flag())),
-    oauth_config_id: optional(nullable(identifier(), { description: '`null` clears the link.' })),
+    oauth_config_id: optional(nullable(identifier(), { description: '`null`: no OAuth configuration.' })),
   },
   {
     $id: 'CustomToolUpdate',

@@ -111,7 +111,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
 
   function count(): void {
     if (++nodes <= nodesMax) return
-    const reason = `holds more than ${nodesMax} objects, lists, texts and commas together`
+    const reason = `holds more than ${nodesMax} objects, lists, strings and commas together`
     throw new JsonRefused('json_too_many_nodes', at, reason)
   }
 }

@@ -42,8 +42,10 @@ t.test('a variable is read only under the prefix AGENTS_', async t => {
   }
   t.same(await found('AGENTS_KEY'), [])
   for (const name of ['AGENTS_EMPTY', 'AGENTS_NONE'])
-    t.same(await found(name), [`variable_missing: ${name} must be set and must not be empty`])
-  t.same(await found('SECRET_KEYS'), ['variable_missing: SECRET_KEYS is not read: its name must begin with AGENTS_'])
+    t.same(await found(name), [`variable_missing: the environment variable ${name} must be set and must not be empty`])
+  t.same(await found('SECRET_KEYS'), [
+    'variable_missing: the environment variable SECRET_KEYS is not read: its name must begin with AGENTS_',
+  ])
 })
 
 t.test('an email of a document is one that agentctl user create takes', async t => {

@@ -72,7 +72,8 @@ t.test('200: masks keep their secrets when headers are reordered, dropped, added
 t.test('422: a value that shows nothing replaces no stored one', async t => {
   await withSecrets()
   for (const value of ['', ' ', '\t', '\u00a0', '\u00ad', ' \u00ad ']) {
-    const msg = 'Header value should have 1 to 8192 bytes of Latin-1, without control characters or blanks at the ends'
+    const msg =
+      'Header value must have 1 to 8192 bytes in UTF-8, and only Latin-1 characters: no control characters except tabs, and no blanks or soft hyphens at the ends'
     const fault = { loc: ['body', 'custom_headers', 0, 'value'], msg, type: 'header_value_invalid' }
     t.strictSame((await put([{ ...ONE, value }])).json().detail, [fault])
   }

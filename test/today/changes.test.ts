@@ -153,7 +153,7 @@ t.test('whole lists: what the caller may edit, and nothing that was deleted', as
   t.strictSame(await has('?get_editable=false', bob), [false, true, false])
   t.strictSame(await has('?include_deleted=true'), [true, false, false])
   const ignored = await call('GET', '/api/admin/persona?include_deleted=true', { token: admin })
-  t.match(warningsOf(ignored), ['include_deleted is ignored: no list has deleted agents'])
+  t.match(warningsOf(ignored), ['include_deleted is ignored: GET /persona?deleted=true lists deleted agents'])
   const refused = await call('GET', '/api/admin/persona?page_num=1', { token: alice })
   t.equal(refused.statusCode, 422)
 })

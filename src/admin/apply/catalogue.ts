@@ -132,7 +132,7 @@ export class Catalogue {
     if (others.length > 0) return this.fault(loc, `several records match ${reference}: give the id`, 'ambiguous')
     if (id !== undefined) return id
     const place = section === 'tools' && typeof given === 'string' ? ' in this document' : '' // a name refers only to tools in the document
-    return this.fault(loc, `${reference} not found${place}: add it, or give its id`, 'not_found')
+    return this.fault(loc, `${reference} not found${place}: add an entry for it, or give its id`, 'not_found')
   }
 
   /** The ids that a reference may mean. A tool's name matches only tools in the document, because callers can rename stored tools. */

@@ -170,14 +170,14 @@ async function givenHeaders(
     const loc = [...match.loc, 'custom_headers', index, 'value']
     const own = stored.find(({ headerName }) => headerName.toLowerCase() === key.toLowerCase())
     if (written === undefined && own === undefined) {
-      catalogue.fault(loc, 'no value of this header is stored: give one', 'missing')
+      catalogue.fault(loc, 'no value of this header is stored: give a value', 'missing')
     }
     const value = written?.replace(/\$\{env:(\w+)\}/g, (_, name: string) => {
       const text = name.startsWith(PREFIX) ? env[name] : undefined
       const lack = name.startsWith(PREFIX)
         ? 'must be set and must not be empty'
         : `is not read: its name must begin with ${PREFIX}`
-      if (!text) catalogue.fault(loc, `${name} ${lack}`, 'variable_missing')
+      if (!text) catalogue.fault(loc, `the environment variable ${name} ${lack}`, 'variable_missing')
       return text || 'unknown'
     })
     const stays = own !== undefined && (value === undefined || value === openSecret(ring, own).value)

@@ -11,7 +11,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .add(audit, 'list', '--kind agent --subject 12 --since 2026-01-01', listCommand)
     .description('Lists changes of agents, tools and access, newest first.')
     .addOption(new Option('--kind <KIND>', 'only this kind').choices(LISTED_KINDS))
-    .option('--subject <ID>', 'only changes of the record with this id, or of the person with this email')
+    .option('--subject <ID>', 'only changes of the agent or tool with this id, or of the person with this email')
     .option('--since <DATE>', 'only changes at or after this time (RFC 3339; UTC if it has no offset)', dateTime)
     .option('--until <DATE>', 'only changes before this time', dateTime)
     .option('--limit <COUNT>', 'only the newest COUNT changes', wholeNumber, 100)

@@ -8,14 +8,14 @@ const isText = (value: unknown) => typeof value === 'string'
 /** The forms that values can have. A value in another form is ignored. `null` counts as absent. */
 const FORMS = {
   any: ['', () => true],
-  text: ['a text', isText],
+  text: ['a string', isText],
   flag: ['true or false', isFlag],
   number: ['a number', Number.isFinite],
-  bound: ['a number or a flag', (value: unknown) => Number.isFinite(value) || isFlag(value)],
+  bound: ['a number, true or false', (value: unknown) => Number.isFinite(value) || isFlag(value)],
   divisor: ['a number above 0', (value: unknown) => Number.isFinite(value) && Number(value) > 0],
-  count: ['an integer from 0 on', (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0],
+  count: ['an integer of at least 0', (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0],
   values: ['a list of values', (value: unknown) => Array.isArray(value) && value.length > 0],
-  names: ['a list of texts', (value: unknown) => Array.isArray(value) && value.every(isText)],
+  names: ['a list of strings', (value: unknown) => Array.isArray(value) && value.every(isText)],
   type: [
     'one of string, number, integer, boolean, array, object and null',
     (value: unknown) => (Array.isArray(value) ? value.every(each => TYPES.has(each)) : TYPES.has(value)),

@@ -59,6 +59,8 @@ export class References {
     const fault = (rule: FaultRule, ...values: unknown[]) => findings.fault(rule, holder, ['$ref'], ...values)
     if (typeof ref !== 'string') return fault('string_type')
     if (!ref.startsWith('#')) return fault('ref_external', withoutSecrets(ref))
+    if (ref.length > DEFINITION_LIMITS.keyCharacters)
+      return fault('ref_unresolved.length', DEFINITION_LIMITS.keyCharacters)
     if (!ref.startsWith('#/') && decoded(ref) === ref) return fault('ref_unresolved.name', ref)
     if (value === undefined) return fault('ref_unresolved', ref)
     if (!isTarget || (COMPONENT.exec(ref)?.[1] ?? SECTIONS[part]) !== SECTIONS[part])

@@ -39,7 +39,7 @@ export const FAULTS = {
   'server_url_invalid.metadata': 'calls to link-local and cloud metadata addresses are not allowed',
   'server_url_invalid.host': 'with this path, calls go to another host: begin the path with one slash',
   'server_url_invalid.length':
-    'the url is longer than {count} characters, or its variables give more than {most} addresses',
+    'with its variables filled in, the url has more than {count} characters or gives more than {most} addresses',
   operations_missing:
     'no path has an operation that can become a function: get, post, put, patch or delete, with a body of JSON or a form',
   method_unsupported:
@@ -51,13 +51,14 @@ export const FAULTS = {
   path_parameter_undeclared:
     'the placeholder {name} of the path is not declared: add {"name": {name}, "in": "path", "required": true, "schema": {"type": "string"}}',
   ref_unresolved: 'the reference {ref} points at nothing in this document',
-  'ref_unresolved.name': 'the reference {ref} is a name; only pointers that begin with "#/" are read',
+  'ref_unresolved.length': 'the reference has more than {count} characters',
+  'ref_unresolved.name': 'the reference {ref} is not read: write a "$ref" that begins with "#/"',
   ref_external: 'the reference {ref} points outside the document; nothing is fetched, so put its content here',
   ref_target_type: 'the reference {ref} points at something that is not a {part}',
   ref_cycle: 'the reference {ref} is circular, or leads through more than {count} references',
-  string_nul: 'a text must not contain the character NUL',
-  string_unicode: 'a text must not contain a lone surrogate',
-  string_too_long: 'a key or a reference has more than {count} characters',
+  string_nul: 'the character NUL is not allowed',
+  string_unicode: 'a lone surrogate is not allowed',
+  string_too_long: 'the key has more than {count} characters',
   key_forbidden: 'the key {key} is not allowed',
   definition_too_deep: 'the definition nests deeper than {count} levels',
   definition_too_large: 'the definition contains more than {count} values',
