@@ -39,8 +39,7 @@ export class SchemaWalk {
       this.subtypes.warnOf(schema, this.findings)
       for (const each of this.subtypes.alternativesOf(schema)) this.pending.push({ schema: each, isPart: false })
     }
-    if (this.seen.has(schema)) return
-    this.seen.add(schema)
+    if (this.seen.size === this.seen.add(schema).size) return
     if (schema.$dynamicRef !== undefined)
       this.findings.fault('ref_unresolved.name', schema, ['$dynamicRef'], schema.$dynamicRef)
     if (schema.$ref !== undefined) {
