@@ -39,7 +39,7 @@ import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers } from './tool/worker/pool.js'
 import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
 
-/** The dependencies of the application. It reads nothing else from the environment, and no file after `buildApp` returns. */
+/** The dependencies of the application. The application reads nothing else from the environment, and no file after `buildApp` returns. */
 export interface AppOptions {
   config: Config
   version: string
@@ -138,7 +138,7 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
       compilersFactory: { buildValidator: () => validatorsAreOurs, buildSerializer: () => () => JSON.stringify },
     },
     frameworkErrors: (error, request, reply) => {
-      setCommonHeaders(request, reply) // Fastify runs no hooks for these errors
+      setCommonHeaders(request, reply) // Fastify runs no hooks for framework errors
       handleError(requestFault(request) ?? error, request, reply)
     },
     requestTimeout: 30_000, // limits the arrival of a request; `connections.ts` limits the time to read the answer

@@ -92,7 +92,7 @@ export type Config = Static<typeof SETTINGS>
 
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** The environment is invalid. `faults` lists all faults without the values, because these can be secret. */
+/** The environment is invalid. `faults` lists all faults without the values, because values can be secret. */
 export class InvalidConfiguration extends Error {
   constructor(readonly faults: string[]) {
     super(`The environment variables have faults:\n${faults.map(fault => `  ${fault}`).join('\n')}`)
@@ -108,7 +108,7 @@ export function readConfig(env: Environment): Config {
     ])
     return [group, Object.fromEntries(values.filter(([, value]) => value !== undefined))]
   })
-  const config = Object.fromEntries(groups) as Config // the next line checks it
+  const config = Object.fromEntries(groups) as Config // the next line checks the values
   const faults = [...Value.Errors(SETTINGS, config)].map(({ schema }) => `${schema.env}: must be ${schema.form}`)
   faults.push(...secretFaults(config), ...databaseFaults(config, env))
   const { port, metricsPort } = config.server
@@ -117,7 +117,7 @@ export function readConfig(env: Environment): Config {
   return config
 }
 
-/** Returns the value of a variable. Malformed text is returned unchanged and then refused by the schema. */
+/** Returns the value of a variable. A malformed value is returned unchanged and then refused by the schema. */
 function settingValue({ type, default: byDefault }: TSchema, text = ''): unknown {
   if (text === '') return byDefault
   if (type === 'integer' && /^\d{1,15}$/.test(text)) return Number(text)
@@ -147,7 +147,7 @@ function databaseFaults({ database }: Config, env: Environment): string[] {
   try {
     if (urlFile !== undefined) database.url = readFileSync(urlFile, 'utf8').trim()
   } catch (error) {
-    // Omits the path at the end of the error message. Someone may have set this variable to the secret itself by mistake.
+    // Omits the path at the end of the error message, because someone may have set the variable to the secret itself by mistake.
     return [`DATABASE_URL_FILE: the file cannot be read (${(error as Error).message.split(', ', 1)[0]})`]
   }
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)

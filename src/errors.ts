@@ -39,14 +39,14 @@ export type ErrorCode = keyof typeof ERROR_CODES
 /** The path of a value in a request: `body`, `path`, `query` or `header`, then property names and array indexes. */
 export type Loc = (string | number)[]
 
-/** A fault of a request, as in a 422 answer. `type` and `msg` are those of pydantic v2 where it has such a fault. */
+/** A fault of a request, as in a 422 answer. `type` and `msg` are those of pydantic v2 where pydantic has such a fault. */
 export interface Fault {
   loc: Loc
   msg: string
   type: string
 }
 
-/** The request is invalid. `faults` lists all faults of the first check that failed. `extra` has further members of the answer as JSON texts. */
+/** The request is invalid. `faults` lists all faults of the first check that failed. `extra` has further members of the answer as JSON text. */
 export class InvalidRequest extends Error {
   constructor(
     readonly faults: Fault[],

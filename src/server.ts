@@ -116,7 +116,7 @@ async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedD
   const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // clients cannot connect to a wildcard address
   const base = `http://${reached.includes(':') ? `[${reached}]` : reached}:${port}`
   const wantsDemo = opened.isEmbedded && config.database.demo
-  // Imported on demand, because it loads large parsers.
+  // Imported on demand, because the module loads large parsers.
   const demo = wantsDemo ? await (await import('./admin/demo.js')).loadDemo(opened.database, service.ring) : null
   const isInPath = (process.env.PATH ?? '').split(':').some(folder => existsSync(join(folder, 'agentctl')))
   const agentctl = isInPath ? 'agentctl' : 'npx agentctl'

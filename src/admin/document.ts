@@ -90,7 +90,7 @@ const Tool = Type.Object({
 
 const level = () => optional(enumeration(['viewer', 'editor']))
 
-/** The columns of an agent as document fields. All of them are optional. */
+/** The columns of an agent as optional fields of a document. */
 const agentColumns = Object.fromEntries(
   COLUMNS.flatMap(([name, { request, document = request, nullable: mayBeNull }]: readonly [string, AnyColumnField]) => {
     if (document === undefined) return []

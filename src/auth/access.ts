@@ -3,7 +3,7 @@ import { anyOf, lit, on } from '../db/statements/queries.js'
 
 /* SQL expressions for rights on one agent or tool (DECISIONS section 6, migration 0016). Reads and write checks share them. */
 
-/** A caller's access to an agent by ownership and shares. With `none`, the agent is hidden from the caller. */
+/** A caller's access to an agent, from ownership, shares and whether the agent is public. With `none`, the agent is hidden from the caller. */
 export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
 
 export type ManagedAs = 'all' | 'owner' | 'group'

@@ -20,7 +20,7 @@ export interface RoutePolicy {
   takesDefinition?: true
   /** True if the route stores something. Its 503 answers then include the outcome. */
   writes?: true
-  /** True if the route stores only proposals. `if asked`: it does so if the query has `propose=true`. */
+  /** True if the route stores only proposals. `if asked`: the route stores a proposal if the query has `propose=true`, and otherwise a change. */
   proposes?: true | 'if asked'
   /** True if the route calls other routes. Its answer contains their outcomes. */
   asksWithin?: true
@@ -128,7 +128,7 @@ function lookupOf(request: FastifyRequest): Lookup | undefined {
 
 /** Returns the id in the path; undefined if it is not a valid id. */
 export function idIn({ params }: Pick<FastifyRequest, 'params'>, parameter: string): number | undefined {
-  const text = String((params as Record<string, unknown>)[parameter]) // text before validation, a number after it
+  const text = String((params as Record<string, unknown>)[parameter]) // a string before validation, a number afterwards
   const id = /^\d+$/.test(text) ? Number(text) : 0
   return id >= 1 && id <= INT4_MAX ? id : undefined
 }
@@ -147,7 +147,7 @@ function requireAdmitted(
   const isManager = wanted === 'manage:actions' && !creates && managedGroupIds.length > 0
   if (wanted !== 'public' && !includesPermission(permission, wanted) && !isManager)
     throw new Forbidden(`This operation requires the permission ${wanted}.`, wanted)
-  const { dry_run: dryRun, propose } = request.query as Record<string, unknown> // text before validation, a boolean after it
+  const { dry_run: dryRun, propose } = request.query as Record<string, unknown> // a string before validation, a boolean afterwards
   const proposes = policy.proposes === true || (policy.proposes === 'if asked' && String(propose) === 'true')
   const mayPropose = proposes && token.scopes?.includes('propose')
   if (writes && token.readOnly && !mayPropose && String(dryRun) !== 'true')
@@ -188,7 +188,7 @@ function recordUse({ log }: FastifyRequest, { db }: Database, id: number): void 
     .catch(error => log.debug({ err: error }, 'the last use of a token was not recorded'))
 }
 
-/** A resource to read together with the caller. `id` is undefined if the path has no valid id. Then only the caller is read. */
+/** A resource to read together with the caller. `id` is undefined if the path has no valid id, so that only the caller is read. */
 export interface Lookup {
   statement: CallerStatement
   id: number | undefined
@@ -212,8 +212,8 @@ interface Question {
 export type CallerStatement = Statement<Question, { found: string | null }>
 
 /**
- * Reads the caller with this token hash, and the resource of `lookup` in the same statement. Nothing is cached, so a revocation takes effect with the
- * next request. `useIsStale`: the last use must be recorded again. Throws `NotAuthenticated` and database errors.
+ * Reads the caller whose token has the SHA-256 `hash`, and the resource of `lookup` in the same statement. Nothing is cached, so a revocation takes
+ * effect with the next request. `useIsStale`: the last use must be recorded again. Throws `NotAuthenticated` and database errors.
  */
 export async function authenticate(
   db: Executor,

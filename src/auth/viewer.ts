@@ -14,8 +14,9 @@ export interface ViewerParameters {
   tools: number[] | null
   /** The agents that the viewer's token can see; null for all. */
   agents: number[] | null
-  /** The id of the viewer's token; null for the operator. `grants` are the rights that the token had when it was read. */
+  /** The id of the viewer's token; null for the operator. */
   token: number | null
+  /** The rights that the token had when it was read; null for the operator. */
   grants: string | null
 }
 
@@ -61,7 +62,7 @@ export function viewerOf(param: Param<ViewerParameters>): Viewer {
   return { user, managesAll, managedGroups, isAdmin: param('is_admin'), tools: param('tools'), agents: param('agents') }
 }
 
-/** SQL: the viewer with these values. `grantsStand`: true if the viewer's token still has the same rights. */
+/** SQL: the viewer with the values of `parameters`. `grantsStand`: true if the viewer's token still has the same rights. */
 export function viewerWithValues(parameters: ViewerParameters): Viewer & { grantsStand: Expression<SqlBool> } {
   const { cast, val } = on()
   const value: Param<ViewerParameters> = name => cast(val(parameters[name]), sql.raw(VIEWER_TYPES[name]))

@@ -125,9 +125,9 @@ const POLL_MS = 1_000
 type Service = { readonly isDraining: boolean }
 
 /**
- * Returns a function that waits until there are changes after a cursor, the time is over, the client disconnects or the service drains. Waiting requests
- * hold no database connection. One query a second finds the newest change for all of them. When there is a new change, they read one after another, so
- * that other requests are not delayed. Throws `RateLimited` and `Unavailable`.
+ * Returns a function that waits until there are changes after a cursor, the time is over, the client disconnects or the service drains. Waiting
+ * requests hold no database connection. One query a second finds the newest change for all waiting requests. After a new change, the waiting requests
+ * read one after another, so that other requests are not delayed. Throws `RateLimited` and `Unavailable`.
  */
 function waitingRoom(db: Kysely<Tables>, service: Service) {
   const tokens = new Set<number>()

@@ -66,7 +66,7 @@ export class Database {
     const pool = new pg.Pool({
       application_name: 'agent-tool-management',
       ...address.config,
-      // Later options take precedence, so these override the options of the URL.
+      // Later options take precedence, so the session settings override the options of the URL.
       options:
         `${address.config.options ?? ''} ${this.#options.preparedStatements ? startupOptions(this.#options) : ''}`.trim(),
       types: VALUES,
@@ -78,7 +78,7 @@ export class Database {
       maxLifetimeSeconds: CONNECTION_AGE_MAX_MS / 1_000,
       max: connectionsMax,
       Client: ClosingClient,
-      // The pool waits for this promise before it provides the connection, although the type is void.
+      // The pool waits for the returned promise before it provides the connection, although the declared type is void.
       onConnect: client => this.#begin(client as pg.PoolClient), // the pool adds `release` later
     })
     pool.on('error', error => {
@@ -158,7 +158,6 @@ class ClosingClient extends pg.Client {
   }
 }
 
-/** The idle time before TCP keep-alive probes are sent. */
 const KEEP_ALIVE_IDLE_MS = 10_000
 
 const SETTLE_WITHIN_MS = 2_500

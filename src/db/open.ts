@@ -55,7 +55,7 @@ export async function openConfiguredDatabase(
   )
 }
 
-const LACKS_PASSWORD = 'client password must be' // part of the message of `pg`, which checks this before it connects
+const LACKS_PASSWORD = 'client password must be' // part of the message of `pg`, which checks for a password before connecting
 
 /**
  * Returns advice for an operator if the database is unreachable or refuses the connection. The advice ends a sentence and contains no text from the
@@ -81,7 +81,7 @@ export function isRefusedByServer(error: unknown): boolean {
   return cause instanceof pg.DatabaseError && /^(?:28|3D|42501|53300|0A|08P01)/.test(cause.code ?? '')
 }
 
-/** Opens the database with this URL. Throws if the URL is invalid. */
+/** Opens the database at `url`. Throws if the URL is invalid. */
 export function openUrl(url: string, { database }: Settings, onError?: (error: Error) => void): Database {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new Error(`DATABASE_URL: ${parsed.faults.join('; ')}`)

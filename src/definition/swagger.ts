@@ -21,7 +21,7 @@ const STYLES = new Map<unknown, Schema>([
 ])
 const FLOWS = new Map(Object.entries({ application: 'clientCredentials', accessCode: 'authorizationCode' }))
 /**
- * Converts a Swagger 2.0 document to OpenAPI 3.0. Parts that cannot be converted are kept, and the check then reports them. `scheme` is used if the
+ * Converts a Swagger 2.0 document to OpenAPI 3.0. Parts that cannot be converted are kept, and the check reports such parts. `scheme` is used if the
  * document has a host but no schemes. Returns undefined if the copies of body schemas, one for each operation and media type, exceed `mostCopied`
  * characters.
  */

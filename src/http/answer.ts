@@ -15,7 +15,7 @@ export function notePreferences(reply: FastifyReply, preferences: Readonly<Recor
   if (applied.length > 0) reply.header('preference-applied', applied.join(', '))
 }
 
-/** Sends a 200 with this JSON text, or a 304 if `If-None-Match` contains `tag`. */
+/** Sends a 200 with the JSON `text`, or a 304 if `If-None-Match` contains `tag`. */
 export function answerTagged(
   reply: FastifyReply,
   tag: string,
@@ -24,7 +24,8 @@ export function answerTagged(
 ): string | FastifyReply {
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
-    // Even an empty text would add a type and a length to the 304. For HEAD, an empty stream prevents Fastify from adding a wrong length (RFC 9110, section 8.6).
+    // Even an empty string would add a type and a length to the 304. For HEAD, an empty stream prevents Fastify from adding a wrong length (RFC 9110,
+    // section 8.6).
     return reply.code(304).send(reply.request.method === 'HEAD' ? Readable.from([]) : undefined)
   }
   reply.type(JSON_TYPE)

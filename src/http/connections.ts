@@ -131,7 +131,7 @@ export function answerClientError(
   const exchange = latest.get(socket)
   const isLate = code === 'ERR_HTTP_REQUEST_TIMEOUT'
   const isUnused = isLate && socket.bytesRead === 0
-  // True if the client could take this answer for the answer to an earlier request, or for a second answer to the same request.
+  // True if the client could take the answer for the answer to an earlier request, or for a second answer to the same request.
   const isToldElsewhere = exchange !== undefined && exchange.request.raw.complete !== exchange.isAnswered
   if (code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
     socket.destroy()

@@ -55,7 +55,7 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
       return notJson()
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
       return new Refused('BAD_REQUEST', 'The body is not as long as Content-Length says.')
-    case 'ERR_STREAM_PREMATURE_CLOSE': // our streams end early only if the connection does
+    case 'ERR_STREAM_PREMATURE_CLOSE': // our streams end early only if the connection is lost
       return new ClientGone()
     case 'FST_ERR_BAD_URL':
     case 'FST_ERR_MAX_PARAM_LENGTH': // valid ids are shorter
@@ -76,7 +76,7 @@ function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'
 
 /** True if the request could repeat a stored update. The outcome `not_applied` could then be wrong. */
 function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
-  const { dry_run: dryRun } = query as { dry_run?: unknown } // text before validation, a boolean after it
+  const { dry_run: dryRun } = query as { dry_run?: unknown } // a string before validation, a boolean afterwards
   return policy?.writes === true && headers['idempotency-key'] !== undefined && dryRun !== true && dryRun !== 'true'
 }
 

@@ -200,7 +200,7 @@ export function registerHistory<T extends ResourceTypes>(
   )
 }
 
-/** Answers with a page. `next` contains the query parameters of the next page. The link to it is relative, so that it works behind a path prefix. */
+/** Answers with a page. `next` contains the query parameters of the next page. The `Link` is relative, so that it works behind a path prefix. */
 export function answerPage(
   { query, headers }: { query: Readonly<Record<string, unknown>>; headers: { 'if-none-match'?: Precondition } },
   reply: FastifyReply,
@@ -209,11 +209,11 @@ export function answerPage(
 ): string | FastifyReply {
   const { texts, next, notes = [] } = page
   const { after: _, before: __, ...asked } = query
-  const nextQuery = new URLSearchParams({ ...asked, ...next } as Record<string, string>) // numbers and flags become texts
+  const nextQuery = new URLSearchParams({ ...asked, ...next } as Record<string, string>) // numbers and booleans become strings
   const link = next === undefined ? '' : `<?${nextQuery}>; rel="next"`
   if (link !== '') reply.header('link', link)
   const isTold = link === '' || asked.limit !== undefined
   addWarnings(reply, isTold ? notes : [`there are more ${title}: Link names the next page`, ...notes])
   const text = `[${texts.join()}]`
-  return answerTagged(reply, contentTag(link, text), text, headers['if-none-match']) // the tag includes the link, so it changes when a next page is added
+  return answerTagged(reply, contentTag(link, text), text, headers['if-none-match']) // the tag includes the link, so that the tag changes when a next page is added
 }

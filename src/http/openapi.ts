@@ -37,7 +37,7 @@ function headersOf(names: readonly HeaderName[]) {
 }
 
 interface ErrorAnswer {
-  /** The name of the schema. Generated clients use it to distinguish refusals. */
+  /** The name of the schema. Generated clients use the name to distinguish refusals. */
   name: string
   meaning?: string
   members?: TProperties
@@ -142,7 +142,6 @@ export const ERROR_ANSWERS: readonly TObject[] = Object.entries<ErrorAnswer>(ERR
 
 const ANY_OPERATION: readonly ErrorStatus[] = [400, 401, 403, 408, 429, 431, 500, 503]
 
-/** An answer of one operation. `body` is undefined if the answer has none. */
 interface OwnAnswer {
   description: string
   body?: object

@@ -27,7 +27,7 @@ export async function registerRequests(app: FastifyInstance, corsOrigins: readon
   })
   app.decorateRequest('policy', {
     getter(this: FastifyRequest) {
-      const { config } = this.routeOptions as Partial<FastifyRequest['routeOptions']> // undefined for a malformed address
+      const { config } = this.routeOptions as Partial<FastifyRequest['routeOptions']> // a malformed address has no `config`
       return config?.policy
     },
   })

@@ -32,7 +32,7 @@ export function registerRequestValidation(app: FastifyInstance): void {
   })
 }
 
-/** The parts with parameters, as named in the schema, in the request and in `loc`. Answers report faults in this order (DECISIONS section 2). */
+/** The parts with parameters, as named in the schema, in the request and in `loc`. Answers report faults in the order of the list (DECISIONS section 2). */
 const PARAMETERS = [
   ['params', 'params', 'path'],
   ['querystring', 'query', 'query'],
@@ -71,9 +71,9 @@ function bodyReader(schema: TObject, { querystring = NO_PARAMETERS, headers: dec
   return ({ body, query, headers }: FastifyRequest): ReturnType<typeof check> => {
     const parsed = body as ParsedBody | UnparsedBody | undefined // the body parser returns this type
     if (parsed === undefined) return { faults: [fault('missing', ['body'])], standsAlone: false }
-    if (parsed instanceof UnparsedBody) return { value: parsed } // a worker checks it
+    if (parsed instanceof UnparsedBody) return { value: parsed } // a worker checks the body
     return check(parsed, {
-      mask: maskIn(query as ParameterTexts), // texts, or lists for repeated parameters
+      mask: maskIn(query as ParameterTexts), // strings, or lists for repeated parameters
       strict: takesPrefer && preferencesIn(String(headers.prefer ?? '')).strict,
     })
   }

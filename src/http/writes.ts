@@ -118,7 +118,7 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
       ...(body !== undefined && { body }),
       response: responsesOf(kind, act, record),
     },
-    handler: async (request, reply) => await handle(options, route, request as unknown as WriteRequest<Body>, reply), // the schemas validate it
+    handler: async (request, reply) => await handle(options, route, request as unknown as WriteRequest<Body>, reply), // the schemas validate the request
   })
 }
 
@@ -183,7 +183,7 @@ export function commonOf(
   act: Act,
   options: Pick<OperationOptions, 'requireIfMatch' | 'requireApproval' | 'snapshotBytesMax'>,
 ): Common {
-  const { query, headers } = request as Pick<WriteRequest, 'query' | 'headers'> // the route's schemas validate it
+  const { query, headers } = request as Pick<WriteRequest, 'query' | 'headers'> // the route's schemas validate both
   const { 'if-match': ifMatch, 'if-none-match': ifNoneMatch = NO_PRECONDITION } = headers
   const creates = act === 'creation'
   const isGone = act === 'deletion'

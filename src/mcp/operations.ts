@@ -62,7 +62,7 @@ function operation<Input extends TObject>(
   const { writes = false, proposes = false } = policy
   const hints = { readOnlyHint: !writes, destructiveHint: writes && !proposes, idempotentHint: !proposes }
   return {
-    /** The tool is listed only if the caller's token meets this policy. */
+    /** The tool is listed only if `policy` admits the caller. */
     policy,
     tool: { name, description, inputSchema: shownSchema(input), annotations: { ...hints, openWorldHint: false } },
     /** Throws `CallRefused`. */
@@ -74,7 +74,7 @@ function operation<Input extends TObject>(
   }
 }
 
-/** Returns the schema for models. It forbids undeclared names, and omits `$id`, because an id must occur only once in a list. */
+/** Returns the schema for models, which forbids undeclared names and omits `$id`, because an id must occur only once in a list. */
 function shownSchema(schema: object): Tool['inputSchema'] {
   return JSON.parse(JSON.stringify(schema), (key, node: unknown) => {
     if (key === '$id') return undefined
@@ -163,7 +163,7 @@ function updates(kind: keyof typeof KINDS) {
       async (ask, args) => {
         const { text, etag, more } = await send(ask, args, { dry_run: true })
         const stored = brief((await ask('GET', `${read}/${args.id}`)).text)
-        const asked = Object.entries(args.fields).filter(([name]) => name in stored) // the other fields are only in the answers of reads
+        const asked = Object.entries(args.fields).filter(([name]) => name in stored) // reads do not return the other fields
         const changes = changesOf(stored, { ...stored, ...Object.fromEntries(asked), ...brief(text) })
         return result({ id: args.id, etag, changes, ...more })
       },

@@ -9,7 +9,7 @@ import { clientAddressOf } from '../http/request.js'
 import { VERSION } from '../version.js'
 import { type Ask, CallRefused, OPERATIONS, refusalOf } from './operations.js'
 
-/** The size limits of a message and of an operation's answer. Parsing larger ones would delay other requests, so clients use HTTP for them. */
+/** The size limits of a message and of an operation's answer. Parsing larger ones would delay other requests, so clients must use the API for them. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store or propose the update.' }
@@ -46,7 +46,7 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
   )
 }
 
-/** Returns the request to pass to the MCP package. `accept` is replaced, because the package refuses clients that do not list both types. */
+/** Returns the request to pass to the MCP package. `accept` is replaced, because the package refuses clients that do not accept both JSON and event streams. */
 function protocolRequest({ headers }: FastifyRequest): Request {
   const own = Object.entries(headers).filter(([name]) => name.startsWith('mcp-'))
   const taken = { accept: 'application/json, text/event-stream', 'content-type': 'application/json' }

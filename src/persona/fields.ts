@@ -42,7 +42,7 @@ const keptWhenAbsent = {
   description: 'Default for a new agent: `false`. If the field is absent, an update keeps the value.',
 }
 
-/** Who can change a field. If other callers change an `owner` field, the request is refused. If they change an `admin` field, the stored value is kept. */
+/** Who can change a field. Others' changes of an `owner` field are refused. Others' changes of an `admin` field are ignored or, with strict handling, refused. */
 interface Changeable {
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
   /** True if an empty list from an editor who is not the owner changes nothing. Onyx's web form always sends an empty list. */
@@ -63,7 +63,7 @@ export interface Link {
   readonly isShare?: true
   /** The column for the user who created the link. */
   readonly attacher?: 'attached_by'
-  /** The member with the reference in an entry of the organisation document. Set for shares. */
+  /** The member of a share in the organisation document that refers to the record. */
   readonly key?: string
 }
 

@@ -167,8 +167,8 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
 
 /**
- * Returns the content after the update. Rights are checked later. `kept` lists the fields that keep their stored values, because the caller must not
- * change them. A proposal also changes the fields of administrators, because its approval checks the rights.
+ * Returns the content after the update. Rights are checked later. `kept` lists the fields that keep their stored values: fields that only
+ * administrators may set, except in a proposal, and `keptIfEmpty` fields that the request leaves empty.
  */
 export function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
   const content: PersonaContent = { ...state } // copying all members is faster than selecting some
@@ -282,7 +282,7 @@ function requireReferences(attached: Attached, { fields }: PersonaUpdate, refere
 function referenceFault(relation: Relation, record: unknown): Omit<Fault, 'loc'> | undefined {
   if (record === undefined) return { msg: `${linkOf(relation).noun} not found`, type: 'not_found' }
   if (relation !== 'tool_ids') return undefined
-  const { enabled, attachable } = record as References['tool_ids'][number] // a record of this relation
+  const { enabled, attachable } = record as References['tool_ids'][number] // the relation is `tool_ids`
   if (!enabled) return { msg: 'This tool is disabled and cannot be attached', type: 'tool_disabled' }
   if (attachable) return undefined
   return { msg: 'This tool belongs to an MCP server that you may not manage', type: 'tool_forbidden' }

@@ -57,7 +57,7 @@ export const SNAPSHOT_FIELDS = [...new Set([...ORDER, ...Object.keys(answers)])]
 
 export type PersonaSnapshot = Static<typeof PersonaSnapshot>
 export const PersonaSnapshot = Type.Object(
-  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & ColumnAnswers, // the properties are those of these two types
+  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & ColumnAnswers, // the properties are those of `PARTS` and `ColumnAnswers`
   { $id: 'PersonaSnapshot' },
 )
 

@@ -22,7 +22,7 @@ export interface Related {
   users: Person[]
 }
 
-/** The state of an agent, with the caller's access by ownership and shares. */
+/** The state of an agent, with the caller's access to the agent. */
 export interface PersonaState extends PersonaContent, VersionedState {
   access: PersonaAccess
   owner: Person | null

@@ -110,7 +110,7 @@ export async function readReferences(
 
 async function lockRecords(trx: Kysely<Tables>, relation: Relation, ids: readonly Id[]): Promise<void> {
   const { section, column } = linkOf(relation)
-  const table = (section === 'users' ? 'user_account' : column.replace(/_id$/, '')) as 'user_account' // all these tables have an id
+  const table = (section === 'users' ? 'user_account' : column.replace(/_id$/, '')) as 'user_account' // all linked tables have an id
   await trx.selectFrom(table).select('id').where('id', 'in', ids.map(String)).orderBy('id').forKeyShare().execute()
 }
 

@@ -57,7 +57,7 @@ const tool: ProposalKind<ToolTypes> = {
   },
   // The definition was already checked when it was proposed.
   updateOf: async (db, { definition = null, ...fields }, ring) => {
-    const update = await updateOfStored(db, fields as ToolUpdateFields, definition as string | null) // `proposedBy` wrote values of these types
+    const update = await updateOfStored(db, fields as ToolUpdateFields, definition as string | null) // `proposedBy` wrote values of both types
     return { ...update, ring }
   },
   warningsOf: async (db, { notes, definition, after: { id, name }, hasNamesBeside }, viewer) => {

@@ -33,7 +33,7 @@ export interface ProposalRow {
 export interface AskedProposals {
   state?: ProposalState | undefined
   kind?: ResourceKind | undefined
-  /** Only proposals for the record with this id. */
+  /** The id of the record that the proposals are for. */
   id?: number | undefined
   after?: number
   rows?: number

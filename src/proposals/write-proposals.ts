@@ -96,7 +96,7 @@ const ACTS = {
 export function registerDecideProposals(app: FastifyInstance, options: ToolOptions, byAnyone: boolean): void {
   const { database, ring } = options
   register('approve', { headers: Type.Object({ 'if-match': IfMatch }) }, async (request, row, reply) => {
-    const { 'if-match': seen } = request.headers as unknown as { 'if-match'?: Precondition } // the route's schema parses it
+    const { 'if-match': seen } = request.headers as unknown as { 'if-match'?: Precondition } // the route's schema parses the header
     if (seen?.kind !== 'tags') throw new Refused('PRECONDITION_REQUIRED', IF_MATCH_REQUIRED)
     const { kind, record } = row
     const basis = { ...commonOf(request, 'update', options), requireApproval: NONE, precondition: ANY, minimal: true }
@@ -108,7 +108,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
     reply.header('etag', entityTag(kind, record.id, version))
   })
   register('reject', { body: RejectRequest }, async (request, row, reply) => {
-    const { reason } = request.body as typeof RejectRequest.static // the route's schema validates it
+    const { reason } = request.body as typeof RejectRequest.static // the route's schema validates the body
     requirePlain(reason, ['body', 'reason'])
     addWarnings(reply, unknownFieldWarnings(unknownFields(RejectRequest, request.body as object)))
     await end(request, row, { state: 'rejected', reason }, requireDecider)

@@ -146,7 +146,7 @@ async function callableTools(options: ToolOptions, request: FastifyRequest, tool
   return withUniqueNames(callable)
 }
 
-/** Caches functions as JSON by the hash of the definition and the tool's header names, which determine them. */
+/** Caches functions as JSON by the hash of the definition and the tool's header names, which determine the functions. */
 const known = new LRUCache<string, string>({ maxSize: 4 * 1024 * 1024 })
 
 async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: FastifyRequest, tool: RuntimeTool) {

@@ -24,7 +24,7 @@ export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
   } catch (error) {
     if (error instanceof InvalidKeyRing) throw new KeyRingMissing(error.message)
     if (!(error instanceof Error && 'code' in error)) throw error
-    const reason = error.message.split(', ', 1)[0] // omits the path, which can be the key itself if it was set by mistake
+    const reason = error.message.split(', ', 1)[0] // omits the path, because someone may have set the variable to the key itself
     throw new KeyRingMissing(
       secrets.keysFile === undefined
         ? `the key file ${keyFileIn(database.dataDir)} cannot be read or created (${reason}): set DATA_DIR to a folder that this user can write`

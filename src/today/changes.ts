@@ -45,7 +45,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   })
   patch('/admin/persona/:persona_id/listed', AGENT, Type.Object({ is_listed: flag() }), async (request, _, body) => {
     const { persona_id: id = 0 } = request.params as { persona_id?: number }
-    return await changeAgents(request, [id], () => ({ is_visible: body.is_listed })) // an update at the root does not include this field
+    return await changeAgents(request, [id], () => ({ is_visible: body.is_listed })) // an update at the root cannot change `is_visible`
   })
   const Priorities = Type.Object({ display_priority_map: freeForm() })
   patch('/admin/agents/display-priorities', AGENTS, Priorities, async (request, _, { display_priority_map: map }) => {

@@ -32,7 +32,7 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
     registerDeleteTool(today, { ...options, release: releaseTool, detaches: true })
     registerValidateTool(today, options)
     registerLists(today, options)
-    registerChanges(today, options, handlers.get('update_persona') as RouteHandlerMethod) // it was registered above
+    registerChanges(today, options, handlers.get('update_persona') as RouteHandlerMethod) // `registerUpdatePersona` registered the handler
   }
   app.register(register, { prefix: PREFIX })
 }
@@ -68,7 +68,7 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
   return handlers
 }
 
-/** Adds the fields of the newer API to the JSON text of an agent. Returns other texts unchanged. */
+/** Adds the fields of the newer API to the JSON text of an agent. Returns other JSON text unchanged. */
 async function inNewerForm({ policy, query }: FastifyRequest, text: string, database: Database): Promise<string> {
   if (!text.startsWith('{')) return text
   const agent = JSON.parse(text) // an answer of this service

@@ -36,7 +36,7 @@ export async function definitionText(executor: Executor, hash: string): Promise<
   return (await storedDefinitions(executor, [hash])).get(hash)?.text
 }
 
-/** Returns stored definitions by hash. Reads those that are not cached with one statement. */
+/** Returns stored definitions by hash. Reads uncached definitions with one statement. */
 export async function storedDefinitions(executor: Executor, hashes: readonly (string | null)[]) {
   const asked = [...new Set(hashes)].filter(hash => hash !== null)
   const cached = asked.flatMap(hash => known.get(hash) ?? [])

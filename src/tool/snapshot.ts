@@ -49,7 +49,7 @@ export function bytesShown(tool: ToolState): number {
   return tool.definition_bytes + Buffer.byteLength(renderTool(tool, ''))
 }
 
-/** Returns the members with these `names` as JSON without the braces. The names must not need escapes. */
+/** Returns the members `names` as JSON without the braces. The names must not need escapes. */
 export function members(values: Readonly<Record<string, unknown>>, names: readonly string[]): string {
   return names.map(name => `"${name}":${JSON.stringify(values[name])}`).join()
 }

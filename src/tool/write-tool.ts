@@ -129,7 +129,7 @@ async function warningsOf(
   { id, decision, overwritten }: Pick<Stored<ToolTypes>, 'id' | 'decision' | 'overwritten'>,
 ): Promise<string[]> {
   const tool = decision?.definition && { id, name: decision.after.name, names: decision.definition.names }
-  const isAsked = tool && decision?.hasNamesBeside !== false // undefined for a dry run
+  const isAsked = tool && decision?.hasNamesBeside !== false // `hasNamesBeside` is undefined for a dry run
   const shared = isAsked ? await namesBeside(database.db, tool, viewerParameters(caller)) : []
   return [...(decision?.notes ?? []), ...shared, ...overwritten.map(overwriteWarning)]
 }
@@ -176,7 +176,7 @@ function askedOf(about: readonly unknown[], content: UpdateContent, ring: KeyRin
   if (definition) noteFacts(definition.hash, { origins })
   const same = (keyId: string | null) => {
     const hashed = given?.map(({ key, value }) => [key, requestHash(ring, keyId, value)])
-    return [...about, { ...fields, definition: definition?.hash, custom_headers: hashed }, 0] // stored fingerprints have this form
+    return [...about, { ...fields, definition: definition?.hash, custom_headers: hashed }, 0] // stored fingerprints contain this 0
   }
   return { fields, origins, definitionFaults, ring, about: same, secretKeyId: given?.length ? ring.currentId : null }
 }

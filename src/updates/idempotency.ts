@@ -59,7 +59,7 @@ export async function takeKey(trx: Transaction<Tables>, request: RequestKey): Pr
     })
   if (taken.numInsertedOrUpdatedRows === 1n) return
   const first = await firstAnswer(trx, request)
-  throw first === undefined ? new IdempotencyKeyInUse() : new Repeated(first) // undefined if it was pruned meanwhile
+  throw first === undefined ? new IdempotencyKeyInUse() : new Repeated(first) // undefined if the row was pruned meanwhile
 }
 
 /** Returns the result of the first request with the same key, if any. Throws `InvalidRequest` if that request was different. */

@@ -11,8 +11,9 @@ const ROWS_AT_ONCE = 1_000
 const STATEMENT_TIMEOUT_MS = 60_000
 
 /**
- * Removes history that is older than the retention period (DECISIONS section 10), in small steps that do not wait for writers. Each step leaves valid
- * chains, so pruning can be interrupted and can run in several processes. Returns how many audit rows, differences and unused definitions were removed.
+ * Removes audit rows, request keys, header reads and ended proposals older than the retention period, old differences and unused definitions
+ * (DECISIONS section 10). Works in small steps that do not wait for writers and that leave valid chains, so pruning can be interrupted and can run in
+ * several processes. Returns how many audit rows, differences and definitions were removed.
  */
 export async function pruneHistory(
   db: Kysely<Tables>,
@@ -47,8 +48,8 @@ export async function pruneHistory(
 }
 
 /**
- * Removes old differences of all agents and tools, or only of those that changed in the last `minutes`. Always keeps the newest difference, so that the
- * last change can be shown and reverted. Returns the number of differences removed.
+ * Removes all differences beyond `versionsMax` versions or 64 MiB of a resource, or only those of resources that changed in the last `minutes`.
+ * Always keeps the newest difference, so that the last change can be shown and reverted. Returns the number of differences removed.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
   const late = sql`(a.resource_kind, a.resource_id) in (

@@ -22,7 +22,7 @@ export interface Source {
 /** The key of a body's source. A symbol is used, because a `WeakMap` would keep the texts in memory until a full garbage collection. */
 const SOURCE = Symbol('source')
 
-/** Returns the source of a body. If it was not stored, formats the body as JSON. */
+/** Returns the source of a body. If no source was stored, formats the body as JSON. */
 export function sourceOf(body: object): Source {
   return (body as { [SOURCE]?: Source })[SOURCE] ?? { text: JSON.stringify(body), repeated: [] }
 }

@@ -127,7 +127,7 @@ export function parameterReader({ properties, required = [] }: TObject, place: '
       if (!Object.hasOwn(properties, name)) faults.push(fault('extra_forbidden', loc))
       else if (place === 'query' && typeof text !== 'string') faults.push(fault('parameter_repeated', loc))
       else {
-        const parsed = (properties[name] as TParameter<unknown>)[Read](String(text), loc) // `parameter` made all of them
+        const parsed = (properties[name] as TParameter<unknown>)[Read](String(text), loc) // `parameter` made every property
         if ('value' in parsed) value[name] = parsed.value
         else faults.push(...parsed.faults)
       }
@@ -137,7 +137,7 @@ export function parameterReader({ properties, required = [] }: TObject, place: '
   }
 }
 
-/** Returns a function that reads the fields in a query's mask, even if the query has faults. It returns undefined without a mask. */
+/** Returns a function that reads the fields in a query's mask, even if the query has faults. The function returns undefined without a mask. */
 export function maskReader({ properties }: TObject): (texts: ParameterTexts) => string[] | undefined {
   for (const [name, schema] of Object.entries(properties)) {
     const body = (schema as { [Masked]?: TObject })[Masked]

@@ -17,7 +17,7 @@ interface Own<Value> extends TSchema {
 }
 
 function own<Value>(kind: string, content: object): Own<Value> {
-  return { ...content, [Kind]: kind } as unknown as Own<Value> // TypeBox defines kinds in this way; `static` exists only in the type
+  return { ...content, [Kind]: kind } as unknown as Own<Value> // `Kind` is the key that TypeBox uses; `static` exists only in the type
 }
 
 /** Lengths are numbers of Unicode code points. `trimmed`: blanks at both ends do not count. */
@@ -69,7 +69,7 @@ export function nullable<Schema extends TSchema>(schema: Schema, options: Schema
 }
 
 export function innerSchema(schema: TSchema): TSchema {
-  return (schema as unknown as { [Inner]: TSchema })[Inner] // schemas of this kind have it
+  return (schema as unknown as { [Inner]: TSchema })[Inner] // every nullable schema has an inner schema
 }
 
 /** Returns a `{ $ref }` to a component with the component's type, so that the document contains the component once. */
@@ -83,7 +83,7 @@ export function textProblem(schema: TSchema, value: string) {
   if (value.includes('\0')) return 'string_nul'
   if (!value.isWellFormed()) return 'string_unicode'
   const judged = (schema as { [Trimmed]?: boolean })[Trimmed] ? value.trim() : value
-  // A code point has one or two UTF-16 units, so most texts need not be counted.
+  // A code point has one or two UTF-16 units, so the code points of most strings need not be counted.
   if (judged.length < minLength * 2 && countCodePoints(judged) < minLength) return 'string_too_short'
   if (judged.length <= maxLength) return undefined
   return judged.length > maxLength * 2 || countCodePoints(judged) > maxLength ? 'string_too_long' : undefined

@@ -56,7 +56,7 @@ interface Table {
   gone?: RawBuilder<boolean>
   /** SQL: true for rows that users of the API can rename. Their names are not unique, so these rows are found by name and owner. */
   renamable?: RawBuilder<boolean>
-  /** The kind of access event to record. Absent if changes to the list do not affect access or cause audit rows instead. */
+  /** The kind of access event to record. Absent if changes to the list do not affect access, or if audit rows record the changes. */
   access?: AccessKind
 }
 

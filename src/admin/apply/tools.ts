@@ -64,7 +64,7 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
     }
     const given = await givenTool(db, match, catalogue, around, before)
     const decision = decideAsOperator(before, given, around.ring, catalogue, match.loc)
-    if (decision === undefined) continue // its faults were added to the catalogue
+    if (decision === undefined) continue // the catalogue has the faults
     const outcome = outcomeOf('tools', match, decision.changes)
     planned.push({ outcome, version: stored.get(id)?.version, decide: () => decision })
     if (outcome.action === 'unchanged') continue

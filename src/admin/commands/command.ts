@@ -98,14 +98,14 @@ export class CommandLine {
     for (const line of tableLines(rows)) this.print(line)
   }
 
-  /** With `--json`, prints the value as JSON. Without it, prints `shown` or calls it. */
+  /** With `--json`, prints `value` as JSON. Otherwise prints `shown`, or calls `shown` if it is a function. */
   answer(value: unknown, shown: string | (() => void)): undefined {
     if (this.json) this.output.print(jsonText(value))
     else if (typeof shown === 'string') this.print(shown)
     else shown()
   }
 
-  /** With `--json`, prints rows as JSON. Without it, prints a table with these columns. */
+  /** With `--json`, prints `rows` as JSON. Otherwise prints a table with `columns`. */
   list<Row>(rows: readonly Row[], columns: Readonly<Record<string, (row: Row) => Cell>>): undefined {
     const cells = rows.map(row => Object.values(columns).map(cell => cell(row)))
     this.answer(rows, () => this.printTable([Object.keys(columns), ...cells]))

@@ -24,7 +24,7 @@ const KINDS = {
   other: '',
 } as const
 
-/** After these errors, nothing was applied, and a retry on another connection can succeed. */
+/** The kinds of errors after which nothing was applied and a retry on another connection can succeed. */
 const TRANSIENT = ['connection_lost', 'cached_plan', 'read_only', 'too_many_connections', 'serialization']
 
 export type DatabaseErrorKind = keyof typeof KINDS
@@ -62,7 +62,7 @@ export class CommitUnknown extends DatabaseFault {
   }
 }
 
-/** The service cannot use this server. The message names the reason and the remedy. */
+/** The service cannot use the database server. The message names the reason and the remedy. */
 export class ServerUnfit extends DatabaseFault {
   constructor(message: string) {
     super('connection_lost', message)
@@ -80,7 +80,7 @@ function kindOf(error: unknown): DatabaseErrorKind {
   if (error instanceof DatabaseFault) return error.kind
   if (!(error instanceof pg.DatabaseError)) return 'other'
   const { code = '', severity = '', routine } = error
-  // Many errors have the code 0A000. This routine reports only "cached plan must not change result type".
+  // Many errors have the code 0A000. The routine RevalidateCachedQuery reports only "cached plan must not change result type".
   if (code === '0A000' && routine === 'RevalidateCachedQuery') return 'cached_plan'
   if (/FATAL|PANIC/.test(severity) && !code.startsWith('53')) return 'connection_lost'
   return [code, code.slice(0, 3), code.slice(0, 2)].map(part => KIND_OF_CODE.get(part)).find(kind => kind) ?? 'other'
@@ -92,8 +92,8 @@ export function isLostBy(error: pg.DatabaseError): boolean {
 }
 
 /**
- * True if the server is unreachable or refuses the connection. Messages of these errors can be shown. Messages about statements must not be shown,
- * because they can quote stored data.
+ * True if the server is unreachable or refuses the connection. Messages of such errors can be shown. Messages about statements must not be shown,
+ * because statements can contain stored data.
  */
 export function isAboutConnecting(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) return /^(?:08|28|3D|53|57)/.test(error.code ?? '')

@@ -6,7 +6,7 @@ export interface DatabaseOptions {
   poolSize: number
   statementTimeoutMs: number
   lockTimeoutMs: number
-  /** False if a pooler in transaction mode is used, because it keeps neither prepared statements nor session settings. Each `begin` then also sends the settings. */
+  /** False if a pooler in transaction mode is used, which keeps neither prepared statements nor session settings. Each `begin` then also sends the settings. */
   preparedStatements: boolean
   onError?: (error: Error) => void
 }

@@ -85,7 +85,7 @@ export class Session implements DatabaseConnection {
 
   async #run<R>(query: Query): Promise<QueryResult<R>> {
     const { sql: text, parameters, name, setsTimeoutMs } = query
-    const values = parameters as unknown[] // pg does not modify them
+    const values = parameters as unknown[] // pg does not modify the values
     // Behind a pooler, the next query can reach another session, so statements are not prepared.
     const isNamed = name !== undefined && this.#prelude === undefined
     const sent = values.length === 0 ? { text } : { text, values, ...(isNamed && { name }) }
@@ -109,7 +109,7 @@ export class Session implements DatabaseConnection {
     let timer = setTimeout(cutIfSilent, limitMs).unref()
     try {
       const result = await this.#client.query<R & pg.QueryResultRow>(sent)
-      // For several statements, pg returns a list of results, although its type does not declare this.
+      // For several statements, pg returns a list of results, although the declared type has no list.
       return Array.isArray(result) ? (result.at(-1) as typeof result) : result
     } catch (error) {
       throw this.#translated(error, mayApply)
@@ -132,7 +132,7 @@ export class Session implements DatabaseConnection {
       this.#loss ??= error
       this.#client.connection.stream.destroy()
     }
-    if (this.#loss === undefined) return error // an error of pg itself, for example for a value that it cannot send
+    if (this.#loss === undefined) return error // an error of pg itself, for example for a value that cannot be sent
     if (mayApply) return new CommitUnknown({ cause: error })
     return error instanceof pg.DatabaseError ? error : new ConnectionLost({ cause: error })
   }

@@ -89,7 +89,7 @@ const SOCKET_PATH_LIMIT_BYTES = process.platform === 'linux' ? 107 : 103
 /** A folder that every account can reach. `/var/tmp` is preferred, because its content survives a reboot. */
 const SHARED = existsSync('/var/tmp') ? '/var/tmp' : tmpdir()
 
-/** Returns the existing home for this `dataDir`; undefined if there is none. */
+/** Returns the existing home for `dataDir`; undefined if there is none. */
 export function existingHome(dataDir: string): string | undefined {
   const [wanted, spare] = homesOf(dataDir)
   if (existsSync(join(wanted, 'data'))) return wanted
@@ -210,7 +210,7 @@ function binariesIn(account: Account, dir: string): Binaries {
   throw new EmbeddedUnavailable(`${nameOf(account)} cannot run ${program}: ${reason}`)
 }
 
-/** Creates the symbolic links that the package's install script makes, because npm can be configured not to run it. */
+/** Creates the symbolic links that the package's install script makes, because npm can be configured not to run install scripts. */
 function makeLinks(native: string): void {
   const list = join(native, 'pg-symlinks.json')
   if (!existsSync(list)) return
@@ -234,7 +234,7 @@ function copyOf(native: string): string {
     try {
       renameSync(draft, target)
     } catch {
-      rmSync(draft, { recursive: true }) // another process was faster
+      rmSync(draft, { recursive: true }) // another process has created the copy
     }
   }
   if (isOurs(target)) return target

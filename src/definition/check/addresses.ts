@@ -88,7 +88,7 @@ function checkServer(server: Schema, findings: Findings): readonly Address[] {
 export function addressesOf(server: unknown): readonly Address[] {
   const { url, variables }: Schema = isObject(server) ? server : {}
   if (typeof url !== 'string' || url.length > DEFINITION_LIMITS.keyCharacters) return []
-  const parts = url.split(VARIABLE) // texts and variable names alternate
+  const parts = url.split(VARIABLE) // literal text and variable names alternate
   let addresses: Address[] = [{ text: '' }]
   for (const [index, part] of parts.entries()) {
     const ends = index % 2 === 0 ? [{ text: part }] : valuesOf(variables, parts, index)
@@ -158,7 +158,7 @@ function parsed(url: string): URL | undefined {
 }
 
 /**
- * True if a call to this path could go to a different host than the server's. Clients join an address and a path in different ways, or resolve the path
+ * True if a call to `path` could go to another host than that of `address`. Clients join an address and a path in different ways, or resolve the path
  * as a relative reference. URL parsers remove tabs and line breaks, and treat backslashes as slashes.
  */
 export function leadsAway(address: string, path: string): boolean {

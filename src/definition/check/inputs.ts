@@ -42,7 +42,7 @@ export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
   /** True if an entry could not be read, so parameters may be missing from `byKey`. */
   isBroken: boolean
-  /** The reason why a parameter cannot become an argument. If there are several, it is the reason for the first. */
+  /** The reason why a parameter cannot become an argument. If there are several, the reason for the first. */
   lost?: Lost | undefined
 }
 
@@ -123,7 +123,7 @@ export class InputRules {
     return { name, in: at, key, value, isArgument, lost }
   }
 
-  /** True if OpenAPI ignores the name of this header, or if a custom header supplies this header or cookie parameter. */
+  /** True if OpenAPI ignores the header parameter, or if a custom header supplies the header or cookie parameter. */
   private isSupplied(location: string, key: string): boolean {
     if (location === 'cookie') return this.headerNames.has('cookie')
     return location === 'header' && (RESERVED_HEADERS.has(key) || this.headerNames.has(key.slice('header '.length)))
@@ -193,7 +193,7 @@ export class InputRules {
     return media
   }
 
-  /** Returns the encodings of a form's fields by name, or the reason why operations with this body are omitted. */
+  /** Returns the encodings of a form's fields by name, or the reason why operations with the body are omitted. */
   private formEncoding(media: Schema): { encoding: Record<string, FieldEncoding> } | { lost: Lost } {
     const encoding: Record<string, FieldEncoding> = {}
     for (const { type = 'object', properties } of this.partsOf(media.schema)) {

@@ -212,7 +212,7 @@ const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/
 
 /** Returns the placeholders of a path; undefined if the braces are unbalanced. A parameter's name can omit the operators in `{+name}`, `{name*}` and `{name+}`. */
 export function templateOf(path: string): PathTemplate | undefined {
-  const parts = path.split(PLACEHOLDER) // texts and names alternate
+  const parts = path.split(PLACEHOLDER) // literal text and placeholder names alternate
   const names = parts.filter((_, i) => i % 2 === 1)
   if (parts.some((each, i) => i % 2 === 0 && /[{}]/.test(each))) return undefined
   return new Map(names.map(name => [name, [name, name.replace(/^\+|[*+]$/g, '')]]))

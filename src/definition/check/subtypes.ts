@@ -36,7 +36,7 @@ export class Subtypes {
     return this.names.get(schema) ?? ''
   }
 
-  /** True if the `allOf` of this component refers to other components. */
+  /** True if the `allOf` of the component refers to other components. */
   isChild(schema: Schema): boolean {
     return this.parents.has(schema)
   }

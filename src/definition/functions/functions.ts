@@ -36,7 +36,7 @@ export interface ArgumentView {
   /** The parameter's original name. Absent for the body. */
   name?: string
   media_type?: string
-  /** As in OpenAPI. Absent if it is the default. */
+  /** `style`, `explode` and `allow_reserved` are as in OpenAPI; each is absent if it has its default. */
   style?: string
   explode?: boolean
   allow_reserved?: boolean

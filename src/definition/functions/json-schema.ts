@@ -14,7 +14,7 @@ export interface ConvertedSchema {
   readonly renamed: ReadonlyMap<string, string>
 }
 
-/** A referenced schema. It is converted after the schema with the reference. */
+/** A referenced schema, which is converted after the schema that contains the reference. */
 export interface Definition {
   readonly name: string
   readonly value: Schema

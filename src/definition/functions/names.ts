@@ -13,8 +13,8 @@ type Wanted = Readonly<{ id: string; instead(): string }>
 
 /**
  * Returns a unique name for each operation that every model provider accepts (`^[A-Za-z0-9_-]{1,64}$`). A valid operationId is kept. In an invalid
- * one, accents are removed, and other invalid characters become `_`. A hash of the operationId is appended if the result is cut, incomplete or not
- * unique. A name without letters and digits is replaced by the method and path.
+ * operationId, accents are removed, and other invalid characters become `_`. A hash of the operationId is appended if the result is cut, incomplete
+ * or not unique. A name without letters and digits is replaced by the method and path.
  */
 export function functionNames(operations: readonly Pick<MethodRecord, 'name' | 'method' | 'path'>[]): string[] {
   const wanted = operations.map(({ name, method, path }) => ({

@@ -32,7 +32,7 @@ export interface StoredText {
 
 export interface BodyWorkersOptions {
   bodyLimitBytes: number
-  /** The time limit for waiting for a worker, and for its work. */
+  /** The time limit for waiting for a worker, and for running a task. */
   deadlineMs: number
 }
 
@@ -58,7 +58,7 @@ export class BodyWorkers {
       env: {}, // workers need no secrets
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax },
     })
-    // A worker can fail after its task was abandoned. Without a listener, this would end the process.
+    // A worker can fail after its task was abandoned. Without a listener, the error would end the process.
     this.#pool.on('error', () => {})
   }
 

@@ -117,7 +117,7 @@ interface ValidationInput {
 
 /**
  * Validates a definition. `use`, `stored` and `headerNames` belong to the tool that the definition is for, if any. Throws `InvalidRequest` for faults
- * of the definition. With `complete`, their places refer to the completed definition, which the error contains.
+ * of the definition. With `complete`, the places of faults refer to the completed definition, which the error contains.
  */
 function validationOf(
   body: ValidateToolRequest,
