@@ -37,7 +37,7 @@ function agentUpdates(world: World, query = '', headers = '', body: Body = agent
 
 /**
  * Updates of tools, each with a definition. With `isNew`, every definition is new. Otherwise, definitions repeat, so the service can use cached
- * checks. Function names contain the tool's id, because all functions of an agent need different names.
+ * checks. Function names contain the tool's id, because they must be unique within an agent.
  */
 function toolUpdates(world: World, isNew = false) {
   const bodyOf = (id: number, edition: string) => {

@@ -31,7 +31,7 @@ interface Example {
 const EXAMPLES = readdirSync(FOLDER)
   .filter(file => file.endsWith('.json'))
   .map(file => {
-    const example = JSON.parse(readFileSync(`${FOLDER}/${file}`, 'utf8')) as Omit<Example, 'name'> // our own file
+    const example = JSON.parse(readFileSync(`${FOLDER}/${file}`, 'utf8')) as Omit<Example, 'name'> // a file of this repository
     return { ...example, name: file.replace(/\.json$/, '') }
   })
 

@@ -15,9 +15,9 @@ interface Matrix {
   callers: Record<string, [user: string, allowed?: Omit<TokenRequest, 'email'>]>
 }
 
-const MATRIX: Matrix = parse(readFileSync(new URL('../../test/fixtures/matrix.yaml', import.meta.url), 'utf8')) // our own file
+const MATRIX: Matrix = parse(readFileSync(new URL('../../test/fixtures/matrix.yaml', import.meta.url), 'utf8')) // a file of this repository
 
-/** The smallest valid definition. */
+/** A minimal valid definition. */
 export const DEFINITION = {
   openapi: '3.1.0',
   info: { title: 'Weather' },

@@ -97,7 +97,7 @@ export async function documentOf(database: Database, service: Lifecycle): Promis
 
 /** Returns a schema for `components`. Every named schema inside the schema becomes a reference. */
 function component({ $id, ...content }: TSchema): Record<string, unknown> & { $id: string } {
-  return { $id: String($id), ...(withReferences(content) as Record<string, unknown>) } // an object stays an object
+  return { $id: String($id), ...(withReferences(content) as Record<string, unknown>) } // `withReferences` returns an object for an object
 }
 
 /** Returns a copy of a schema in which each named schema is replaced with a reference. */
@@ -155,7 +155,7 @@ function addExamples(document: { paths?: object }): void {
   const names = readdirSync(FOLDER).map(file => file.replace(/\.json$/, ''))
   const isShared = (name: string) => Number(name.startsWith('any_operation'))
   for (const name of names.sort().sort((a, b) => isShared(a) - isShared(b))) {
-    const example = JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER), 'utf8')) as Example // our own file
+    const example = JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER), 'utf8')) as Example // a file of this repository
     const { about, request, answer } = example
     const [operationId] = name.split('-')
     const query = request.path.split('?')[1]

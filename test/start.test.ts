@@ -79,7 +79,7 @@ t.test('exit 78: a key file that is missing or unreadable, by its setting; where
   t.strictSame(unreadable, { code: 78, output: advice })
 })
 
-t.test('DATABASE_URL stands in a file that DATABASE_URL_FILE names', async t => {
+t.test('DATABASE_URL is read from the file that DATABASE_URL_FILE names', async t => {
   const { DATABASE_URL, ...rest } = env
   const file = join(folder, 'database-url')
   writeFileSync(file, `${DATABASE_URL}\n`)
@@ -104,7 +104,7 @@ t.test('a stop while the database is awaited: stopped, without a word of the clo
   const reached = once(silent, 'connection')
   await new Promise<void>(resolve => silent.listen(0, '127.0.0.1', resolve))
   t.teardown(() => silent.close())
-  const { port } = silent.address() as AddressInfo // a TCP address
+  const { port } = silent.address() as AddressInfo // the server listens on TCP
   const service = launched(t, { ...env, DATABASE_URL: `postgres://app@127.0.0.1:${port}/app` })
   const [socket] = await reached
   await logged(service, '"msg":"listening"')
@@ -116,7 +116,7 @@ t.test('a stop while the database is awaited: stopped, without a word of the clo
   t.notMatch(service.log, /after calling end|"not ready"/)
 })
 
-t.test('exit 78: a certificate that DATABASE_URL names and nobody finds', async t => {
+t.test('exit 78: a certificate that DATABASE_URL names and that does not exist', async t => {
   const DATABASE_URL = `${cluster.url()}?sslmode=verify-full&sslrootcert=${join(folder, 'none.pem')}`
   const certificate = /DATABASE_URL: a certificate.*none\.pem/
   t.match(await serverExit({ ...env, DATABASE_URL }), { code: 78, output: certificate })

@@ -88,5 +88,5 @@ export async function startedService(
 /** Opens a port on the loopback address and returns it. */
 export async function listening(app: FastifyInstance): Promise<number> {
   await app.listen({ host: '127.0.0.1', port: 0 })
-  return (app.server.address() as { port: number }).port // a TCP address
+  return (app.server.address() as { port: number }).port // the server listens on TCP
 }

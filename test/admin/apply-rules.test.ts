@@ -18,7 +18,7 @@ async function faultsOf(document: object, options: Partial<ApplyOptions> = {}): 
   return error instanceof InvalidDocument ? error.faults : []
 }
 
-/** Applies a document while a transaction with `change` is open, and commits the transaction once the application waits. Returns the error. */
+/** Applies a document that must wait for a transaction with `change`, and then commits the transaction. Returns the error. */
 async function overtaken(document: object, change: ReturnType<typeof sql>): Promise<unknown> {
   const other = await db.startTransaction().execute()
   await change.execute(other)
@@ -48,7 +48,7 @@ t.test('a variable is read only under the prefix AGENTS_', async t => {
   ])
 })
 
-t.test('an email of a document is one that agentctl user create takes', async t => {
+t.test('a document accepts the same emails as agentctl user create', async t => {
   for (const email of ['abc', '@', 'a b@example.com', `${'a'.repeat(400)}@example.com`, 'a@b\u001b']) {
     const found = [{ loc: ['users', 0, 'email'], msg: 'not an email address', type: 'email_invalid' }]
     t.same(await faultsOf({ users: [{ email }] }), found, email)
@@ -68,7 +68,7 @@ t.test('an id near the end of its sequence is refused; later ids continue after 
   t.same(await made([{ name: 'after' }]), [first + 3])
 })
 
-t.test('two applies at once make each row once', async t => {
+t.test('two concurrent applies create each row once', async t => {
   const agents = Array.from({ length: 20 }, (_, index) => ({ name: `twin ${index}`, owner: 'bob@example.com' }))
   const reports = await Promise.all([1, 2, 3, 4].map(() => counts({ agents })))
   t.same(reports.map(({ created }) => created).sort(), [0, 0, 0, 20])

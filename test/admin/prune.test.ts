@@ -55,7 +55,7 @@ t.test('an agent that changed lately is pruned between two runs; one that rests 
   await query`delete from audit where resource_id between 2001 and 2005`
 })
 
-t.test('pruning waits for no writer: what is held is left to the next run', async t => {
+t.test('pruning does not wait for writers: locked rows are left to the next run', async t => {
   await query`update audit set at = at - interval '500 days' where resource_kind = 'persona' and resource_id in (1, 2)`
   const writer = await db.startTransaction().execute()
   await sql`select from persona where id = 1 for no key update`.execute(writer)

@@ -74,7 +74,7 @@ try {
   const unreachable = await serviceOn(scope, UNREACHABLE)
   const addresses = [demo.app, unreachable.app].map(async app => {
     await app.listen({ host: '127.0.0.1', port: 0 })
-    return `http://127.0.0.1:${(app.server.address() as AddressInfo).port}` // a TCP address
+    return `http://127.0.0.1:${(app.server.address() as AddressInfo).port}` // the server listens on TCP
   })
   const [base, other] = await Promise.all(addresses)
   const target = JSON.stringify({ base, unreachable: other, tokens: demo.tokens })

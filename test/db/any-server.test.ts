@@ -61,7 +61,7 @@ for (const mode of ['on', 'off']) {
   })
 }
 
-t.test('503 while the server lets the role not in, as after a rotated password, and 200 when it does', async t => {
+t.test('503 while the server refuses the role, as after a password change, and 200 afterwards', async t => {
   const { url, token, database: before } = await worldDatabase(t)
   const admin = await token('admin@example.com')
   const role = `shut_out_${process.pid}`

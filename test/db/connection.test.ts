@@ -240,7 +240,7 @@ t.test('a statement whose client has gone is ended on the server', async t => {
   await eventually(async () => !(await isRunning()))
 })
 
-t.test('close waits for what is under way, refuses what is new, and closes every socket', async t => {
+t.test('close waits for running statements, refuses new ones, and closes every socket', async t => {
   const { db, close, pool, transact } = open()
   const watcher = opened(t)
   const pid = await backendPid(db)

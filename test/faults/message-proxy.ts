@@ -34,7 +34,7 @@ export class MessageProxy {
   static async open(target: MessageProxyOptions): Promise<MessageProxy> {
     const server = createServer()
     await once(server.listen(0, '127.0.0.1'), 'listening')
-    const proxy = new MessageProxy(server, (server.address() as AddressInfo).port) // a TCP address
+    const proxy = new MessageProxy(server, (server.address() as AddressInfo).port) // the server listens on TCP
     server.on('connection', near => {
       const { host, port, disguised = false } = target
       const far = host.startsWith('/') ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host)

@@ -51,7 +51,7 @@ t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others g
   t.equal((await ask(service, { token: await otherToken(service) })).statusCode, 404)
 })
 
-t.test('429 still after more made-up tokens than are remembered: they push out no count of a valid one', async t => {
+t.test('429 even after more made-up tokens than are remembered: they displace no count of a valid token', async t => {
   const service = await running(t, { RATE_LIMIT_PER_MINUTE: '1', CONCURRENT_REQUESTS_MAX: '2' }) // the gate remembers 20 tokens
   t.equal((await ask(service, service)).statusCode, 404)
   for (let i = 0; i < 30; i++) t.equal((await ask(service, { token: mintToken('person').token })).statusCode, 401)
@@ -128,7 +128,7 @@ t.test('401 for a token that is revoked while its request waits for a place, als
   t.equal((await ask(service, { token })).statusCode, 401)
 })
 
-t.test('503 for all while CONCURRENT_REQUESTS_MAX are at work', async t => {
+t.test('503 for all while CONCURRENT_REQUESTS_MAX requests are in progress', async t => {
   const service = await running(t, { CONCURRENT_REQUESTS_MAX: '2' })
   const token = await knownToken(t, service)
   const unlock = await lock(service, 'persona')

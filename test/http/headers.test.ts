@@ -134,7 +134,7 @@ t.test('422 at the limits: 1,000 items, 64 levels, 128 in a definition', async t
   t.strictSame([await check(127), await check(128)], [200, 422])
 })
 
-t.test('X-Request-ID: one that can be taken is answered, and is another each time in the audit trail', async t => {
+t.test('X-Request-ID: a valid one is returned, and differs each time in the audit trail', async t => {
   for (const description of ['one', 'two', 'three']) {
     const answer = await send({ 'x-request-id': 'my-request_1' }, { payload: JSON.stringify({ description }) })
     t.equal(answer.headers['x-request-id'], 'my-request_1')
@@ -147,7 +147,7 @@ t.test('X-Request-ID: one that can be taken is answered, and is another each tim
     t.match((await send({ 'x-request-id': id })).headers['x-request-id'], /^[\da-f-]{36}$/, id)
 })
 
-t.test('404 for an address that is none', async t => {
+t.test('404 for an unknown address', async t => {
   const headers = { authorization: `Bearer ${token}` }
   for (const url of ['/nowhere', '/persona/x/y', '/persona/1/', `/persona/1/${'a/'.repeat(50)}`, '/%00', '//'])
     t.equal((await app.inject({ url, headers })).json().detail, 'There is nothing at this address. See /docs.', url)

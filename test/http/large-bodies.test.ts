@@ -9,7 +9,7 @@ import { worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { running } from './running.js'
 
-/** More than the size up to which the main thread parses a body. */
+/** Larger than any body that the main thread parses. */
 const LARGE_BYTES = 100_000
 const PUT = '/admin/tool/custom/10'
 const VALIDATE = '/admin/tool/custom/validate'
@@ -67,14 +67,14 @@ function workersOf(t: { teardown(fn: () => Promise<void>): unknown }, options: P
   return { workers, validate: (id: number, text: string) => workers.run('validate_tool', request(id, text), input) }
 }
 
-t.test('503 for a body that takes longer than it may', async t => {
+t.test('503 for a body that takes too long to check', async t => {
   const { validate } = workersOf(t, { deadlineMs: 1 }) // starting a worker takes longer
   const refused = await validate(1, small).catch(error => error)
   t.ok(refused instanceof Unavailable)
   t.match(refused, { reason: 'overloaded', outcome: 'not_applied', message: /took more than 0.001 s/ })
 })
 
-t.test('422 for a definition that takes too much memory; the next one is served, and one beside it', async t => {
+t.test('422 for a definition that takes too much memory; the next one and a concurrent one are served', async t => {
   const { validate } = workersOf(t, { bodyLimitBytes: 1 }) // limits a worker to 64 MiB
   const huge = `{"definition":{"x":[${Array.from({ length: 240_000 }, (_, i) => `{"k${i}":{}}`)}]}}`
   const failing = validate(1, huge).catch(error => error)
@@ -85,7 +85,7 @@ t.test('422 for a definition that takes too much memory; the next one is served,
     t.match(JSON.parse(Buffer.from(answer).toString()), { methods: [{}] })
 })
 
-t.test('what nobody waits for any more is not worked on', async t => {
+t.test('a check whose client has left is not run', async t => {
   const { workers } = workersOf(t)
   const gone = request(1, small, { destroyed: true })
   t.ok((await workers.run('validate_tool', gone, input).catch(error => error)) instanceof ClientGone)

@@ -61,7 +61,7 @@ const statusOf = async ({ port, token }: Pick<Running, 'port' | 'token'>, operat
   return answer.slice(9, 12)
 }
 
-t.test('whatever a client has sent when it leaves, and whatever it then waits for, is given back', async t => {
+t.test('everything that a request holds is released when its client leaves, at whatever stage', async t => {
   const service = await running(t, SETTINGS, { listen: true })
   const { database } = service
   const stalls = {

@@ -51,7 +51,7 @@ t.test('200, 400: the package refuses odd messages with their id', async t => {
     t.match(await post(`{${odd},"id":7}`), { status: 400, body: { id: 7, error: {} } }, odd)
 })
 
-t.test('503: it says that nothing was applied', async t => {
+t.test('503: the answer states that nothing was applied', async t => {
   const service = await running(t, { DATABASE_POOL_SIZE: '1' })
   const headers = { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' }
   const only = await service.database.pool.connect()

@@ -64,7 +64,7 @@ async function waiting(t: Test, timeoutMs: number) {
   return { locked, service: await ServiceProcess.start(settings, t) }
 }
 
-t.test('a request in work is finished after SIGTERM', async t => {
+t.test('a request in progress is finished after SIGTERM', async t => {
   const { locked, service } = await waiting(t, 60_000)
   const updates = new Updates(() => service.port, token)
   await cluster.lockWaits()

@@ -24,7 +24,7 @@ const server = createServer(async (request, response) => {
 }).listen(0, '127.0.0.1')
 await once(server, 'listening')
 t.teardown(() => server.close())
-const { port } = server.address() as { port: number } // a TCP address
+const { port } = server.address() as { port: number } // the server listens on TCP
 
 const place = (where: string) => ({ name: 'place', in: where, required: where === 'path', schema: { type: 'string' } })
 const json = {

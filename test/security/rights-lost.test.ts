@@ -132,7 +132,7 @@ await sql`insert into label (id, name) values (1, 'one'), (2, 'two') on conflict
 let count = 0
 
 type Sent = { answer: Promise<LightMyRequestResponse> }
-/** Sends a request and runs `meanwhile` after its authentication and before its write. */
+/** Sends a request and runs `meanwhile` between the request's authentication and its write. */
 type Send = (way: Way, token: string, meanwhile: (executor: Executor) => Promise<void>) => Promise<Sent>
 type Executor = Kysely<Tables>
 

@@ -150,7 +150,7 @@ t.test('400 for the name of a live agent of the caller, or for administrators an
   t.equal((await post(alice)).statusCode, 201, 'deleted agents do not count')
 })
 
-t.test('400 for one of two creations of a name at a time', async t => {
+t.test('400 for one of two concurrent creations with the same name', async t => {
   const trx = await database.db.startTransaction().execute()
   await sql`lock table audit in share mode`.execute(trx) // prevents both creations from storing their audit rows until the commit
   const creating = [1, 2].map(() => call('POST', '/api/persona', { token: alice, body: { ...SEVEN, name: 'Twice' } }))

@@ -22,7 +22,7 @@ interface Step {
 type Steps<Phase extends string> = Record<Phase, Step[]>
 
 const vectors = <Content>(name: string): Content =>
-  JSON.parse(readFileSync(new URL(`../../../test/fixtures/today/${name}.json`, import.meta.url), 'utf8')) // our own files
+  JSON.parse(readFileSync(new URL(`../../../test/fixtures/today/${name}.json`, import.meta.url), 'utf8')) // files of this repository
 
 /** Returns an organisation and a function that plays steps as an administrator, with both authorization headers of Onyx's clients. */
 async function player() {

@@ -2,7 +2,7 @@ import t from 'tap'
 import { RateLimited, Unavailable } from '../../src/errors.js'
 import { bodyTurns } from '../../src/tool/worker/pool.js'
 
-t.test('of all and of one key no more runs at once than may, in the order in which it came', async t => {
+t.test('concurrent tasks are limited, in total and for each key, and run in the order of arrival', async t => {
   const run = bodyTurns(2, 60_000)
   const begun: string[] = []
   const ends = new Map<string, () => void>()

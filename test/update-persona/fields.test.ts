@@ -15,7 +15,7 @@ import { auditRows, faultsOf, type StoredAgent, storedAgent } from '../updates/s
 const FULL_AGENT_ID = 11
 const PATH = `/persona/${FULL_AGENT_ID}`
 
-/** An update with the twelve required fields as stored, which changes nothing. */
+/** Returns an update of the twelve required fields to their stored values. */
 const unchanged = (stored: StoredAgent): Record<string, unknown> =>
   Object.fromEntries(REQUIRED_AGENT_FIELDS.map(name => [name, stored[name]]))
 

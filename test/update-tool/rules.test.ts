@@ -60,7 +60,7 @@ t.test('200: a link to an OAuth configuration: the current one again, another, n
   t.equal(rows.length, 1)
 })
 
-t.test('200: a definition is stored as it came, without blanks; 422 for a key that is repeated in it', async t => {
+t.test('200: a definition is stored as it was sent, without whitespace; 422 for a repeated key', async t => {
   const text =
     '{"paths":{"/z":{"get":{"x-n":[1.0,1e2,-0.5,12345678901234567890],"responses":{"404":{"b":1,"a":2},"200":{}},' +
     '"summary":"s\\u00e9\\/","operationId":"z"}},"/a":{"post":{"operationId":"a","summary":"s"}}},' +
@@ -130,7 +130,7 @@ t.test('200: numbers of a definition are stored and answered as they were writte
   }
 })
 
-t.test('422 finite_number at a number beyond every double; 200 for one that is nearly nothing', async t => {
+t.test('422 finite_number for a number that is too large for a double; 200 for one that is nearly zero', async t => {
   const wanted = ['body.definition.paths./a.get.parameters.0.schema.enum.0 finite_number']
   t.match(faultsOf(await putText(definitionText('1e400'))), wanted)
   t.match(faultsOf(await validate(definitionText('1e400'))), wanted)

@@ -78,7 +78,7 @@ for (const [name, route] of Object.entries(ROUTES)) {
   }
 }
 
-t.test('one agent of two creations with one key at once', async t => {
+t.test('one agent from two concurrent creations with one key', async t => {
   const held = await database.db.startTransaction().execute()
   await sql`lock table persona in share mode`.execute(held)
   const create = () => send('"create"', ['POST', '/persona', KINDS.persona.body])
@@ -141,7 +141,7 @@ t.test('409 where another transaction holds the key for longer than LOCK_TIMEOUT
   t.equal((await update()).statusCode, 200)
 })
 
-t.test('410 for a repetition whose record is gone, also if another one has its id', async t => {
+t.test('410 for a repetition whose record was deleted, even if another record has its id', async t => {
   const place = await madeBy('tool')
   const update = () => send('"gone"', ['PUT', `/admin/tool/custom/${place.id}`, { name: 'renamed' }])
   const create = () => send('"made"', ['POST', '/admin/tool/custom', NEW_TOOL])

@@ -152,7 +152,7 @@ t.test('updates at once, of what others change', async t => {
     t.equal((await storedAgent(world, 13)).name, 'Alice In Eng')
   })
 
-  t.test('422: what is removed while it is being attached is not found', async t => {
+  t.test('422 not_found for a record that is removed while it is being attached', async t => {
     await sql`
       insert into label (id, name) values (90, 'short-lived');
       insert into user_group (id, name) values (90, 'short-lived');

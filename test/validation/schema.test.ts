@@ -273,7 +273,7 @@ t.test('json_invalid where JSON.parse throws and nowhere else, where the text be
   )
 })
 
-t.test('the text of a definition: as it came, without blanks, and the places of its repeated keys', async t => {
+t.test('the text of a definition: as it was sent, without whitespace, and the places of repeated keys', async t => {
   const textOf = (text: string) => {
     const body = parsed(text)
     if (body.kind !== 'value') return undefined
