@@ -70,9 +70,8 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     change: (request: FastifyRequest, reply: FastifyReply, body: Static<Body>) => Promise<unknown>,
   ): void {
     const params = Type.Object(policy.lookup === undefined ? {} : { persona_id: pathId() })
-    const querystring = Type.Object({ dry_run: DryRun })
     const operationId = path.slice(1).replaceAll(/\W+/g, '_')
-    const schema = { operationId, params, querystring, headers: UpdateHeaders, body }
+    const schema = { operationId, params, querystring: Type.Object({ dry_run: DryRun }), headers: UpdateHeaders, body }
     today.patch(path, { config: { policy }, schema }, async (request, reply) => {
       const sent = request.body as Static<Body>
       addWarnings(reply, unknownFieldWarnings(unknownFields(body, sent)))
@@ -105,9 +104,8 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     decide: (state: T['State'], request: UpdateRequest) => T['Decision'],
   ): Promise<null> {
     const { kind } = resource
-    const { headers } = request
     const basis = commonOf(request, 'update', options)
-    const sent = ['if-match', 'if-none-match', 'idempotency-key'].filter(name => headers[name] !== undefined)
+    const sent = ['if-match', 'if-none-match', 'idempotency-key'].filter(name => request.headers[name] !== undefined)
     if (sent.length > 0) throw new InvalidRequest(sent.map(name => fault('extra_forbidden', ['header', name])))
     if (basis.preconditionRequired || basis.caller.token.requiresIfMatch)
       throw new Refused(
