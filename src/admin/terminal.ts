@@ -1,5 +1,5 @@
 /*
- * Escapes text for a terminal. Names, prompts and emails come from other people. Control characters in them could imitate rows, set the window
+ * Escapes text for a terminal. Names, prompts and emails come from other people. Control characters in such text could imitate rows, set the window
  * title or reverse text.
  */
 

@@ -37,7 +37,7 @@ interface Use {
 
 /** Definitions with one of these faults are not completed. */
 const BEYOND = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
-/** A completion may add this number of characters, and `ADDED_FOR_EACH` for each given character. Without a limit, a small definition could grow to megabytes. */
+/** A completion may add this number of characters and `ADDED_FOR_EACH` for each given one, at most `MOST_ADDED`, so that a small definition cannot grow to megabytes. */
 const ADDED_CHARACTERS = 256 * 1024
 const ADDED_FOR_EACH = 16
 const MOST_ADDED = 32 * 1024 * 1024

@@ -16,7 +16,7 @@ export function registerReadPersona(app: FastifyInstance, options: OperationOpti
   })
 }
 
-/** The list of agents, one agent, and its history. */
+/** Registers the list of agents, the read of one agent, and its history. */
 export function registerReadPersonas(app: FastifyInstance, options: OperationOptions): void {
   registerList(app, options, { resource: 'persona', record: PersonaSummary, read: readPersonaPage })
   registerReadPersona(app, options)

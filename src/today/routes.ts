@@ -18,7 +18,7 @@ import { registerLists } from './lists.js'
 
 const PREFIX = '/api'
 
-/** Registers the operations of the newer API. */
+/** Registers the operations of Onyx's newer API below `/api`. */
 export function registerToday(app: FastifyInstance, options: ToolOptions): void {
   const register = async (today: FastifyInstance) => {
     const handlers = registerNewerForm(today, options.database)

@@ -12,7 +12,7 @@ interface Facts {
 
 const facts = new LRUCache<string, Facts>({ max: 2_000 })
 
-/** Returns the known facts about a definition. */
+/** Returns the cached facts about a definition. Without a definition, there are no origins. */
 export function factsOf(hash: string | null): Facts {
   return hash === null ? { origins: new Set() } : (facts.get(hash) ?? {})
 }

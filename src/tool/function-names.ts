@@ -43,7 +43,7 @@ export function hasNamesBeside(param: Param<{ id: number; names: readonly string
   )
 }
 
-/** Reads the other tools of all agents that have the tool `id` and that the viewer can see. */
+/** Reads up to 100 other tools of the agents that have the tool `id` and are visible to the viewer. */
 const readToolsBeside = statement<ViewerParameters & { id: number }, NamedTool>(
   'tools_beside',
   { ...VIEWER_TYPES, id: 'integer' },

@@ -35,7 +35,6 @@ export interface ToolUpdateContent {
   /** The faults of the definition. They are reported with the other faults of the request. */
   definitionFaults: Fault[]
   ring: KeyRing
-  /** True if the update is only proposed. */
   proposes?: boolean
 }
 

@@ -18,7 +18,7 @@ export interface ToolState extends ToolContent, VersionedState {
   definition_bytes: number
   /** The text of the definition, if it was already read or is not stored yet. */
   definition_text?: string
-  /** The right by which the viewer manages the tool; null if they do not manage it. Answers then do not show the headers. */
+  /** The right by which the viewer manages the tool; null if they do not manage it. If null, answers do not show the headers. */
   managed_as: ManagedAs | null
 }
 

@@ -81,7 +81,7 @@ const PROPOSAL = sql<HistoryRow['proposal']>`(
 /** The size limit of a value in the history. Longer values can be read with their version. */
 export const SHOWN_BYTES_MAX = 4 * 1024
 
-/** Returns a `HistoryEntry`. Its changes are null if the row's content was pruned. */
+/** Returns a `HistoryEntry` without long values. The changes are null if the content of the row was pruned. */
 export function historyEntry(row: HistoryRow, changes: readonly Change[] = []) {
   const { version, at, action, request_id, proposal, fields, difference } = row
   const short = (value: unknown) =>

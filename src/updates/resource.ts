@@ -30,7 +30,6 @@ export interface VersionedState {
 /** The changes of an allowed request. Each kind of resource adds members for its statements and warnings. */
 export interface Decision {
   changes: Change[]
-  /** The record after the change. */
   after: VersionedState
   /** The hash of the tool's definition that is replaced or removed. */
   replaced?: string | null

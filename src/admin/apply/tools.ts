@@ -88,7 +88,7 @@ function blankTool(id: number): ToolState {
   return { ...BLANK_TOOL, id, headers: [] as unknown[] } as ToolState
 }
 
-/** Applies the rules of the API, but also allows changes to built-in tools. If a rule is violated, adds faults to the catalogue and returns undefined. */
+/** Applies the rules of the API, but also allows changes to built-in and MCP tools. If a rule is violated, adds faults to the catalogue and returns undefined. */
 function decideAsOperator(
   state: ToolState,
   { fields, columns }: GivenTool,

@@ -155,7 +155,7 @@ export class CommandLine {
 
 /* Parsers of options and arguments. Commander adds the option's name to their errors. */
 
-/** Parses a positive whole number. */
+/** Parses a whole number from 1 to 2,147,483,647. */
 export function wholeNumber(text: string): number {
   if (!/^[1-9]\d{0,9}$/.test(text) || Number(text) > 2_147_483_647)
     throw new InvalidArgumentError('It must be a whole number of at least 1.')

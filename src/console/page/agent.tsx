@@ -14,7 +14,7 @@ interface AgentRecord extends Row {
 
 const EMPTY = { system_prompt: '', tools: [], users: [], groups: [], is_public: false, starter_messages: [] }
 const FRESH: AgentRecord = { ...BLANK, ...EMPTY }
-/** The fields that a creation requires but that have no controls here. */
+/** The fields that a creation requires but that have no controls in the form. */
 const REQUIRED = {
   ...{ document_set_ids: [], num_chunks: 10, recency_bias: 'auto', task_prompt: '', datetime_aware: true },
   ...{ llm_filter_extraction: true, llm_relevance_filter: false },

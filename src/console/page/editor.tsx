@@ -11,7 +11,7 @@ import { useEffect, useRef } from 'preact/hooks'
 const SPECIAL = /(?![\n\t])[\p{Default_Ignorable_Code_Point}\u2060-\u206f]/gu
 const nonce = document.querySelector<HTMLScriptElement>('script[nonce]')?.nonce ?? ''
 const BASE = [EditorView.cspNonce.of(nonce), highlightSpecialChars({ addSpecialChars: SPECIAL })]
-/** JSON is a subset of YAML, so one mode highlights both. A large text has no colours, because parsing it would block the page. */
+/** JSON is a subset of YAML, so one mode highlights both. Large text is not highlighted, because parsing it would block the page. */
 const [YAML, PLAIN, LARGE]: [Extension, Extension, number] = [yaml(), [], 200_000]
 const modeOf = (length: number) => (length > LARGE ? PLAIN : YAML)
 const language = new Compartment()
@@ -31,7 +31,7 @@ interface EditorProps {
   onView?(view: EditorView): unknown
 }
 
-/** A CodeMirror editor for a prompt or a definition. The Tab key leaves it. */
+/** A CodeMirror editor for a prompt or a definition. The Tab key leaves the editor. */
 export function Editor({ label, text, onType, isReadOnly = false, code, onView }: EditorProps) {
   const [place, told] = [useRef<HTMLDivElement>(null), useRef(onType)]
   told.current = onType

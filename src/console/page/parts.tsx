@@ -33,7 +33,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
 export const useLists = (isWanted: boolean, ...lists: ListName[]): Row[][] =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted).data ?? []
 
-/** The action of a button. `isBusy` is true while it runs, and `problem` is its error. A returned function runs only if the button still exists. */
+/** The action of a button. `isBusy` is true while the action runs, and `problem` is its error. A function that the action returns runs only if the button still exists. */
 export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
   const isHere = useRef(true)
@@ -225,7 +225,7 @@ export function Differences({ list }: { list: Difference[] }) {
 
 let opener: HTMLElement | undefined
 
-/** A dialog. It gives the focus back to where it was, even if another dialog took its place. */
+/** A dialog. Closing the dialog returns the focus to the earlier element, even if another dialog has replaced this one. */
 export function Dialog({ title, ...rest }: { title: string; onClose: () => void; children: ComponentChildren }) {
   const place = useRef<HTMLDialogElement>(null)
   useLayoutEffect(() => {
@@ -292,7 +292,7 @@ interface ViewProps {
   children?: ComponentChildren
 }
 
-/** A view. Its title is focused when it opens, so that screen readers announce it. */
+/** A view. The title is focused when the view opens, so that screen readers announce the view. */
 export function View({ title, tags = [], state, loaded, children }: ViewProps) {
   const heading = useRef<HTMLHeadingElement>(null)
   document.title = `${visible(title)} - Agents and tools`

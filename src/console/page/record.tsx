@@ -12,7 +12,7 @@ export function useRecord<T extends Row>(view: Kind, id: number, rights: Rights,
   const [edits, setEdits] = useState<Partial<T>>(outcome.address === location.hash ? outcome.edits : {})
   const loaded = useLoad(async signal => {
     if (id === 0) return { past: undefined, now: { data: fresh, etag: '', version: 0 } }
-    const past = await unless(readHistory(view, id, signal), 403, 404) // callers without the right to edit cannot read it
+    const past = await unless(readHistory(view, id, signal), 403, 404) // callers without the right to edit cannot read the history
     const read = ask<T>('GET', `${KINDS[view].path}/${id}`, { signal })
     return { past, now: await (past ? unless(read, 404) : read) }
   })

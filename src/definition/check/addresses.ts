@@ -10,7 +10,6 @@ const VARIABLE = /\{([^{}]*)\}/g
 const UNCLEAR = /[\0- \x7f\\]/
 /** Matches user info in an absolute address or after two slashes. Also matches if the rest of the address cannot be parsed. */
 const USER_INFO = /^(?:[a-z][\w+.-]*:[/\\]*|[/\\]{2,})[^/\\?#]*@/i
-/** The maximum number of addresses that one server can have. */
 const ADDRESSES_MAX = 256
 const ABSOLUTE = /^https?:\/\/[^\0- \x7f\\/]/i
 const ORDINARY_PATH = /^\/[\w.~$:{}()*,;=@%!'&+-]+(?:\/|$)/
@@ -122,7 +121,7 @@ export function serverOf(definition: unknown): string {
   return unfilled === undefined ? text : String(Object(server).url)
 }
 
-/** Joins a server's address and a path with exactly one slash. */
+/** Joins a server's address and a path without doubling the slash between them. */
 export function joined(address: string, path: string): string {
   return (path.startsWith('/') ? address.replace(/\/+$/, '') : address) + path
 }

@@ -25,13 +25,11 @@ import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../sche
 /** The maximum number of unknown fields that are collected. Answers name only five. */
 const UNKNOWN_FIELDS_MAX = 1000
 
-/** The result of checking a definition. */
 export interface Checked {
   definition?: CheckedDefinition
   definitionFaults: Fault[]
   /** Texts for the `Warning` header. */
   notes: string[]
-  /** The origins of the definition's servers. */
   origins: ReadonlySet<string>
 }
 
