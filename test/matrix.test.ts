@@ -12,7 +12,7 @@ interface Operation {
   title: string
   /** Addresses by the name of the resource. */
   addresses: Map<string, string>
-  /** Returns a new change for each `count`, or undefined for a request without a body. */
+  /** Returns a body with a new change for each `count`; undefined for a request without a body. */
   body: (count: number) => object | undefined
 }
 

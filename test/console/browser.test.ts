@@ -515,7 +515,7 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
   return { page, answered, fill, signIn, isClean, isSilent, press, state }
 }
 
-/** A script that focuses the first Tab stop and returns the number of stops. `stopAt` returns the focused stop, as HTML if it shows no outline. */
+/** Focuses the first Tab stop and returns the number of stops. `stopAt` returns the index of the focused stop, or its HTML if it has no outline. */
 const STOPS = `(() => {
   focused = document.activeElement
   const root = [...document.querySelectorAll('dialog[open]')].at(-1) ?? document

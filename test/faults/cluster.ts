@@ -106,7 +106,7 @@ export class Cluster {
     this.#server = spawn('/bin/sh', ['-c', 'exec "$0" "$@" >>"$LOG" 2>&1', ...program], options)
   }
 
-  /** Waits until the server accepts connections. Throws if it ends first. */
+  /** Waits until the server accepts connections. Throws if the server ends first. */
   async ready(): Promise<void> {
     await eventually(async () => {
       if (typeof this.#server?.exitCode === 'number') throw new Error(this.log.slice(-2_000))

@@ -12,7 +12,7 @@ const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
 
 const { PATH = '', PG_BIN_DIR = '' } = process.env
 
-/** The data folder of a service, through which the tests observe its embedded server from outside. */
+/** The service's data folder, through which the tests observe the embedded server from outside. */
 const folder = newFolder(t)
 const home = join(folder, 'postgresql')
 const url = `postgres:///postgres?user=postgres&host=${encodeURIComponent(join(home, 'run'))}`

@@ -89,7 +89,7 @@ t.test('everything that a request holds is released when its client leaves, at w
 /** More than the buffers of both sides of a connection hold. */
 const UNREAD_BYTES = 12_000_000
 
-/** Starts a service whose answer for agent 2 has `UNREAD_BYTES`. `ask` connects a client that does not read this answer. */
+/** Starts a service whose answer for agent 2 is longer than `UNREAD_BYTES`. `ask` requests this answer and does not read it. */
 async function unread(t: Parameters<typeof running>[0], settings: Record<string, string>) {
   const SNAPSHOT_BYTES_MAX = String(16 * 2 ** 20)
   const service = await running(t, { ...SETTINGS, SNAPSHOT_BYTES_MAX, ...settings }, { listen: true })

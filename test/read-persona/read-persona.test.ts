@@ -45,7 +45,7 @@ t.test('200: a read has all that a whole update replaces, and changes nothing wh
   t.match((await call('GET', `${PATH}?version=${version}`, { token: admin })).json(), dated, 'also an earlier version')
 })
 
-/** Returns the value of a request's field in a record. If the value is a list of records, returns their ids. */
+/** Returns the value of a request's field in a record. For users and other fields of ids, returns the ids of the listed records. */
 function valueIn(record: Record<string, unknown>, name: string): unknown {
   const value = record[name] ?? record[name.replace(/_ids$/, 's')] ?? (name in record ? null : undefined)
   if (!Array.isArray(value) || !/_ids$|^users$/.test(name)) return value

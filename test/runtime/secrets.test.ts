@@ -6,7 +6,7 @@ import { REQUIRED_FIELDS } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { observedWorld } from '../security/observed.js'
 
-/* Random requests: only runtime tokens get header values, only by the two routes for them, and only of agents that their user can see. */
+/* Random requests: header values are sent only to runtime tokens, by two routes, and only of agents that the token's user can see. */
 
 const MARKER = 'marked-secret'
 const TOOLS = [10, 11, 13, 17]

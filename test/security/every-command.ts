@@ -18,7 +18,7 @@ export interface Ran extends Answer {
 }
 
 /**
- * Runs every command of `agentctl` on the recorded organisation. Commands that take secrets get those of `plant`, in valid and invalid arguments.
+ * Runs every command of `agentctl` on the recorded organisation. Commands that take secrets get secrets from `plant`, in valid and invalid arguments.
  * Tool 10 must have at least two versions.
  */
 export async function runEveryCommand(url: string, plant: () => string): Promise<Ran[]> {
