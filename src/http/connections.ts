@@ -36,8 +36,9 @@ export interface Exchange {
 }
 
 /**
- * Creates the exchange of each request. Closes a connection if the service is draining or the client does not read the answer within the request
- * timeout. Answers unfinished requests with 503 at the shutdown timeout. Calls `onCut` if a connection closes before the answer was sent.
+ * Creates the exchange of each request. Closes a connection after an answer while the service drains, and if the client does not read an answer
+ * within the request timeout. Answers unfinished requests with 503 at the shutdown timeout. Calls `onCut` if a connection closes before the answer
+ * was sent.
  */
 export function registerConnections(
   app: FastifyInstance,
@@ -131,7 +132,7 @@ export function answerClientError(
   const exchange = latest.get(socket)
   const isLate = code === 'ERR_HTTP_REQUEST_TIMEOUT'
   const isUnused = isLate && socket.bytesRead === 0
-  // True if the client could take the answer for the answer to an earlier request, or for a second answer to the same request.
+  // True if the client could mistake the answer for that to an earlier request, or for a second answer to the same request.
   const isToldElsewhere = exchange !== undefined && exchange.request.raw.complete !== exchange.isAnswered
   if (code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
     socket.destroy()

@@ -53,7 +53,7 @@ export function openSecret(
   }
 }
 
-/** Returns the HMAC, in hex, of a header value for the fingerprint of a request. Returns null if the ring lacks the key. */
+/** Returns the HMAC, in hex, of a header value for the fingerprint of a request. Returns null if `keyId` is null or the ring lacks the key. */
 export function requestHash(ring: KeyRing, keyId: string | null, value: string): string | null {
   const key = keyId === null ? undefined : ring.keys.get(keyId)
   if (key === undefined) return null

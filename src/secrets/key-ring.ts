@@ -21,7 +21,7 @@ export interface KeyRing {
   keys: ReadonlyMap<string, KeyObject>
 }
 
-/** Parses a key ring. Entries are `id:base64` with a 32-byte key, separated by commas or blanks. Comments start with `#`. Throws `InvalidKeyRing`. */
+/** Parses a key ring. Entries are `id:base64` with a 32-byte key, separated by commas or white space. Comments start with `#`. Throws `InvalidKeyRing`. */
 export function parseKeyRing(text: string): KeyRing {
   const keys = new Map<string, KeyObject>()
   const entries = text.replace(/#[^\r\n]*/g, '').split(/[\s,]+/)

@@ -238,7 +238,7 @@ async function answerOf<T extends ResourceTypes>(
   state: T['State'],
   decision: T['Decision'],
 ): Promise<Stored<T>> {
-  // If an update with a stale tag changes nothing, the caller gets the snapshot, so as not to overwrite changes unseen.
+  // If an update with a stale tag changes nothing, the caller gets the snapshot, so as not to overwrite unseen changes.
   const isMinimal = request.minimal && !(decision.changes.length === 0 && isStale(request, state))
   const snapshot = isMinimal ? null : await resource.render(db, decision.after, request.snapshotBytesMax)
   const overwritten = await overwrittenBy(db, request, state, decision.changes)

@@ -72,8 +72,8 @@ export class Subtypes {
 
   /**
    * Returns the selector of a subtype: the values that the parent's mapping gives it, or else its component name, limited to what the property
-   * allows. If the parent does not map or contain the subtype, an inherited selector takes precedence. Undefined if the parent has no discriminator
-   * or no value remains.
+   * allows. For a subtype that neither is mapped by the parent nor extends it, an inherited selector takes precedence. Undefined if the parent has no
+   * discriminator or no value remains.
    */
   selectorOf(parent: Schema, schema: Schema): Selector | undefined {
     const property = propertyOf(parent)
