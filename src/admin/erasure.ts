@@ -40,7 +40,7 @@ export async function eraseUser(
 ) {
   const person = await findPerson(db, named)
   await inTransaction({ db }, { rollback: plan }, async trx => {
-    // Without the lock for documents, a document that is applied concurrently could restore the email.
+    // Without the lock for applying documents, a document that is applied concurrently could restore the email.
     await lockApplies(trx)
     // Waits for running changes and blocks new ones until the transaction ends.
     await sql`lock table audit in share row exclusive mode`.execute(trx)

@@ -73,7 +73,7 @@ export function requestFault({ raw }: FastifyRequest): Error | undefined {
   return repeated && new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
 }
 
-/** The headers of every answer. Pages replace the content security policy. The proxy sets Strict-Transport-Security. */
+/** The headers of every answer. Pages replace the content security policy. A proxy in front of the service sets Strict-Transport-Security. */
 const COMMON_HEADERS = {
   'cache-control': 'no-store',
   'content-security-policy': "default-src 'none';frame-ancestors 'none'",

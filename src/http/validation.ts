@@ -97,7 +97,7 @@ export const TOOL_BODY_BYTES_MAX = 5 * 2 ** 20
 
 const JSON_TYPE = /^application\/json\s*(;|$)/i
 
-/** Parses JSON bodies, and answers 415 for other media types and encodings. Faults of the body are reported together with the faults of path and query. */
+/** Parses JSON bodies. Before a body is read, answers 415 for other media types and encodings, and 413 if `Content-Length` exceeds the limit. */
 export function registerBodyParser(app: FastifyInstance): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
     // The body of a closed connection never ends, even if all of it has arrived.

@@ -29,8 +29,8 @@ interface Attempt<T extends ResourceTypes> {
 }
 
 /**
- * Stores a request like `store`, or answers a repeated request. A hidden resource is refused before anything else is read, so that the response time
- * does not reveal the resource. Throws `InvalidRequest` if the key belongs to a different request, and the errors of `store`.
+ * Stores a request like `store`, or answers a repeated request. A hidden resource is refused before the decision reads anything, so that the response
+ * time does not reveal the resource. Throws `InvalidRequest` if the key belongs to a different request, and the errors of `store`.
  */
 export async function updateOnce<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   const { database, resource, request } = job
@@ -90,7 +90,10 @@ export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: r
   )
 }
 
-/** Runs `work`. Retries if certainly nothing was applied. Answers a repeated request. If a commit was not confirmed, finds out whether it was stored. */
+/**
+ * Runs `work`. Retries it after an error that proves that nothing was applied. Answers a repeated request. If a commit was not confirmed, finds out
+ * whether it was stored.
+ */
 async function settled<T extends ResourceTypes, Result>(
   job: Job<T>,
   work: (attempt: Attempt<T>) => Promise<Result>,

@@ -92,8 +92,8 @@ export function isLostBy(error: pg.DatabaseError): boolean {
 }
 
 /**
- * True if the server is unreachable or refuses the connection. Messages of such errors can be shown. Messages about statements must not be shown,
- * because statements can contain stored data.
+ * True if the error concerns the server or the connection, not a statement. Messages of such errors can be shown. Messages about statements must not
+ * be shown, because statements can contain stored data.
  */
 export function isAboutConnecting(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) return /^(?:08|28|3D|53|57)/.test(error.code ?? '')

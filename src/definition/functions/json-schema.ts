@@ -154,7 +154,7 @@ export class SchemaConverter {
     }
   }
 
-  /** Converts the required properties, the bounds, and patterns that are not valid in JSON Schema. */
+  /** Converts the required properties and the bounds, and moves patterns that are not valid in JSON Schema to the description. */
   private finish(schema: Schema, result: Schema): void {
     const properties = isObject(schema.properties) ? schema.properties : {}
     const isHidden = (name: string) => isSetByServer(properties[name], this.readings.references)

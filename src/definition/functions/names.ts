@@ -12,7 +12,7 @@ const ARGUMENT_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/
 type Wanted = Readonly<{ id: string; instead(): string }>
 
 /**
- * Returns a unique name for each operation that every model provider accepts (`^[A-Za-z0-9_-]{1,64}$`). A valid operationId is kept. In an invalid
+ * For each operation, returns a unique name that every model provider accepts (`^[A-Za-z0-9_-]{1,64}$`). A valid operationId is kept. In an invalid
  * operationId, accents are removed, and other invalid characters become `_`. A hash of the operationId is appended if the result is cut, incomplete
  * or not unique. A name without letters and digits is replaced by the method and path.
  */
