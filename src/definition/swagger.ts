@@ -62,7 +62,7 @@ class Conversion {
     return JSON.parse(JSON.stringify(isEmpty ? document : { ...document, components }))
   }
 
-  /** Returns the servers for the host and `schemes`, https first. Returns undefined if the document has no address. */
+  /** Returns the servers for the host and `schemes`, https first. Returns undefined if the document has neither a host nor a base path. */
   private serversOf(schemes: unknown): { url: string }[] | undefined {
     const { host, basePath } = this.given
     const path = typeof basePath === 'string' ? basePath.replace(/^(?!\/|$)/, '/').replace(/\/$/, '') : ''

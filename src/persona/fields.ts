@@ -42,7 +42,7 @@ const keptWhenAbsent = {
   description: 'Default for a new agent: `false`. If the field is absent, an update keeps the value.',
 }
 
-/** Who can change a field. Others' changes of an `owner` field are refused. Others' changes of an `admin` field are ignored or, with strict handling, refused. */
+/** Who can change a field. Changes by others to an `owner` field are refused. Changes by others to an `admin` field are ignored or, with strict handling, refused. */
 interface Changeable {
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
   /** True if an empty list from an editor who is not the owner changes nothing. Onyx's web form always sends an empty list. */

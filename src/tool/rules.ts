@@ -126,7 +126,7 @@ const OUT_OF_SCOPE =
   'A group manager may update a tool only if they own it, or if all agents that use it are shared with their groups and ' +
   'someone else attached it to one of these agents.'
 
-/** Requires the right to update the tool or, for a built-in tool, `manage:actions`. Throws `Forbidden`. */
+/** Requires the right to update the tool or, for a built-in or MCP tool, `manage:actions`. Throws `Forbidden`. */
 export function requireHistory({ managed_as }: ToolState, caller: Caller): void {
   if (managed_as !== null || managesActions(caller)) return
   throw new Forbidden('You can see this tool but not its earlier versions. They require the right to update it.')

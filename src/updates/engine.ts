@@ -190,7 +190,7 @@ export async function changeAsOperator<T extends ResourceTypes>(
 /** The maximum number of attempts if shares or rights keep changing while the row is locked. */
 const LOCKED_TRIES_MAX = 5
 
-/** Decides on a locked row and writes. Shares and rights are not locked. If shares or rights change meanwhile, decides again. */
+/** Decides on a locked row and writes. Shares and rights are not locked. If shares or rights change meanwhile, decides again, at most `LOCKED_TRIES_MAX` times. */
 async function decideAndWrite<T extends ResourceTypes, More>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,

@@ -147,7 +147,7 @@ function makeData(home: Home, { dir, major }: Binaries, settings: Record<string,
     rmSync(join(home.path, name), { recursive: true, force: true, maxRetries: 5 })
 }
 
-/** Waits until no other process runs a server on the data, then starts the server. */
+/** Waits up to 10 s until no other process runs a server on the data, then starts the server. */
 async function startAlone(home: Home, command: string[], log: Report): Promise<ChildProcess> {
   const deadline = Date.now() + WAIT_FOR_OTHER_MS
   for (let isWaiting = false; ; await sleep(POLL_MS)) {
