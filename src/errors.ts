@@ -119,8 +119,7 @@ export class ResourceNotFound extends Refused {
 export class SnapshotTooLarge extends Refused {
   constructor(bytes: number, bytesMax: number) {
     const found = `The tools in this answer take ${bytes} bytes, but at most ${bytesMax} are allowed`
-    const advice =
-      'Use smaller definitions, or give the agent fewer tools (update tool_ids with Prefer: return=minimal).'
+    const advice = 'Use smaller definitions, or give the agent fewer tools (tool_ids, with Prefer: return=minimal).'
     super('SNAPSHOT_TOO_LARGE', `${found}. ${advice}`)
   }
 }
@@ -183,7 +182,7 @@ export class RateLimited extends Refused {
   ) {
     const sentences = {
       token: `This token has made ${quota} requests in this minute, which is its limit.`,
-      'token-requests': `This token has ${quota} requests in progress, and too many others are waiting. Wait for answers before you send more.`,
+      'token-requests': `This token has reached its limit of such requests in progress (${quota}). Wait for answers before you send more.`,
       'token-waiting': 'This token already has a request that waits for changes; only one is allowed.',
     }
     super('RATE_LIMITED', `${sentences[limit]} Try again in ${resetS} s.`, {

@@ -98,8 +98,7 @@ export class Lifecycle {
     if (schema.status === 'unavailable') return schema
     await resetFeed(database.db, true)
     const keys = await unusableKeys(database.db, ring)
-    if (keys.length > 0)
-      log.warn({ keys }, 'the key ring lacks keys that stored secrets need: add them (agentctl keys status lists them)')
+    if (keys.length > 0) log.warn({ keys }, 'keys for stored secrets are missing or wrong: see agentctl keys status')
     this.#hasStarted = true
     return schema
   }

@@ -80,7 +80,7 @@ function parsed(text: string, uniqueKeys: boolean): Parsed {
     const words = code === 'BAD_INDENT' ? 'bad indent or unclosed bracket' : code.toLowerCase().replaceAll('_', ' ')
     return `line ${counter.linePos(offset).line}: ${words}`
   })
-  if (faults.length > 0) throw new Refusal(`the text cannot be read: ${faults.slice(0, 20).join('; ')}`)
+  if (faults.length > 0) throw new Refusal(`the text cannot be read as JSON or YAML: ${faults.slice(0, 20).join('; ')}`)
   return { document, counter }
 }
 

@@ -7,7 +7,9 @@ import { list, nullable, reference, text } from '../validation/vocabulary.js'
 /** The headers of answers, with their descriptions in the document. CORS exposes them to pages of other origins. */
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',
-  etag: 'The entity tag of the stored version or of the answer. An update accepts either as `If-Match`.',
+  etag:
+    'The entity tag of the stored version or of the answer. `If-Match` of an update accepts it, unless it belongs to a list, a history, a proposal, ' +
+    '`/me` or `/runtime`.',
   'idempotent-replayed':
     '`true` if the same request with this `Idempotency-Key` was stored before. `ETag` then names its version.',
   link: 'The next page, relative to this address, with `rel="next"`; absent on the last.',
@@ -57,8 +59,8 @@ const ERRORS = {
   409: {
     name: 'ConflictError',
     meaning:
-      'Nothing was changed: the answer would be too large, agents use the tool, a request with the same key is in progress, or the proposal ' +
-      'is closed or conflicts with the stored state.',
+      'Nothing was changed: the answer would be too large, agents use the tool, a request with the same key is in progress, too many proposals ' +
+      'are open, or the proposal is closed, no longer valid or in conflict with the stored state.',
     members: {
       conflicts: Type.Optional(
         list(text(), {

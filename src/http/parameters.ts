@@ -11,7 +11,7 @@ export function updateMask(body: TObject) {
   return queryMask(
     body,
     'Field names separated by commas. Only these fields are read and written, and all others can be absent. With a mask, ' +
-      '`null` is a value for every nullable field. An empty mask changes nothing.',
+      '`null` clears a nullable field. An empty mask changes nothing.',
   )
 }
 
@@ -32,7 +32,11 @@ function entityTags(description: string, isWeak = false) {
 }
 
 export const IfMatch = entityTags(
-  '`*`, or entity tags such as `"persona-12-7"`. The request is stored only if one of them names the stored state.',
+  '`*`, or entity tags such as `"persona-12-7"`. The request takes effect only if one of them names the stored state.',
+)
+
+export const IfMatchOfApproval = entityTags(
+  'The `ETag` of the proposal. The proposal is approved only if neither it nor its record has changed since that read.',
 )
 
 export const IfNoneMatch = entityTags('`*`, or entity tags. If one matches, the answer is 304 without a body.', true)
@@ -52,14 +56,14 @@ const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
 /** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or an unquoted one without blanks, quotes, commas, `;` and backslashes. */
 export const IdempotencyKey = patterned(
   KEY,
-  'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repetition with the same key has no second effect ' +
-    'and returns the current record with the first `ETag`, as long as audit rows are kept. A dry run ignores the key.',
+  'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repetition with the same key has no second effect: ' +
+    'its answer has the first `ETag` and, except after a deletion, the current record, as long as audit rows are kept. A dry run ignores the key.',
   'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"',
   header => KEY.exec(header)?.[1]?.replaceAll(/\\(.)/g, '$1') ?? header,
 )
 
 export const PastVersion = queryId(
-  'Returns this version, the last number in an `ETag` such as `"persona-12-7"`. Requires the right to edit.',
+  'Returns this version, the last number in an `ETag` such as `"persona-12-7"`. Requires the right to update the record.',
 )
 
 export const NO_PRECONDITION: Precondition = { kind: 'none' }

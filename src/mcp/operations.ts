@@ -110,7 +110,10 @@ const KINDS = {
 function reads(kind: keyof typeof KINDS) {
   const { resource, read } = KINDS[kind]
   const policy = { permission: 'basic', resource } as const
-  const rest = kind === 'agent' ? ', without definitions of its tools. history and restore accept deleted agents' : ''
+  const rest =
+    kind === 'agent'
+      ? ', without the definitions and headers of its tools. history and restore accept deleted agents.'
+      : '. Header values are masks: send one back to keep its value.'
   return [
     operation(
       `list_${kind}s`,
@@ -125,7 +128,7 @@ function reads(kind: keyof typeof KINDS) {
     operation(
       `get_${kind}`,
       policy,
-      `Reads one ${kind} and its etag${rest}. Header values are masks: send one back to keep its value.`,
+      `Reads one ${kind} and its etag${rest}`,
       Type.Object({ id: ID }),
       async (ask, { id }) => {
         const { etag, more, text } = await ask('GET', `${read}/${id}`)
@@ -171,7 +174,7 @@ function updates(kind: keyof typeof KINDS) {
     operation(
       `update_${kind}`,
       { permission, resource, writes: true },
-      'Stores an update if the etag still matches. Call the plan first, with the same arguments.',
+      `Stores an update if the etag still matches. Call plan_${kind}_update first, with the same arguments.`,
       input,
       async (ask, args) => {
         const { etag, more } = await send(ask, args, {}, 'return=minimal')
@@ -181,7 +184,7 @@ function updates(kind: keyof typeof KINDS) {
     operation(
       `propose_${kind}_update`,
       { permission, resource, writes: true, proposes: true },
-      'Proposes an update for another person to approve, also if you cannot store it. Takes the arguments of the plan; message: the reason.',
+      `Proposes an update for another person to approve, also if you cannot store it. Takes the arguments of plan_${kind}_update; message: the reason.`,
       Type.Object({ ...input.properties, message }),
       async (ask, { message, ...args }) => {
         const { text, more } = await send(ask, args, { propose: true, message })

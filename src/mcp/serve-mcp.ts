@@ -24,8 +24,7 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
     {
       bodyLimit: BODY_BYTES_MAX,
       config: { policy: { permission: 'basic', asksWithin: true } },
-      // The package checks the members of the message. A list is refused here, because the package would accept a list, which would count as one
-      // request.
+      // The package checks the members of the message. A list is refused here, because the package would count it as one request.
       schema: { hide: true, operationId: 'mcp', body: Type.Object({}) },
       // With DNS rebinding, any page can use a host name of this service. An Origin that equals Host is therefore not trusted.
       onRequest: async ({ headers: { origin } }) => {

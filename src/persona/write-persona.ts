@@ -77,8 +77,8 @@ export function registerCreatePersona(app: FastifyInstance, options: PersonaOpti
     operationId: 'create_persona',
     summary: 'Create Persona',
     description:
-      'Creates an agent that the caller owns. The body is that of an update without a mask. Absent optional fields, and fields that only an ' +
-      'administrator may set, get their default values. With an `Idempotency-Key`, a repetition creates no second agent. ' +
+      'Creates an agent that the caller owns. The body is that of an update without a mask. Absent optional fields get their default values. ' +
+      'So do fields that only an administrator may set, if the caller is not one. With an `Idempotency-Key`, a repetition creates no second agent. ' +
       BODY_BOUNDS,
     record: PersonaSnapshot,
     body: PersonaUpsertRequest,

@@ -148,9 +148,9 @@ export async function requireRoom(trx: Transaction<Tables>, { kind, record, auth
   const ask = may_decide ? 'approve or reject some' : 'wait until some are decided'
   const full =
     Number(all) > OF_AUTHOR_MAX
-      ? `You have ${OF_AUTHOR_MAX} open proposals, which is the maximum of one author: withdraw one.`
+      ? `You have ${OF_AUTHOR_MAX} open proposals, which is the maximum for one author: withdraw one.`
       : Number(own) > OF_BOTH_MAX
-        ? `You have ${OF_BOTH_MAX} open proposals for this record, which is the maximum of one author: withdraw one.`
+        ? `You have ${OF_BOTH_MAX} open proposals for this record, which is the maximum for one author: withdraw one.`
         : mib > MIB_OF_RECORD_MAX
           ? `The open proposals of this record take ${MIB_OF_RECORD_MAX} MiB, which is the maximum: ${ask}.`
           : Number(others) > OF_RECORD_MAX && !may_decide

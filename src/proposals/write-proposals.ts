@@ -10,7 +10,7 @@ import { inTransaction } from '../db/transaction.js'
 import { Forbidden, InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
 import { addWarnings, unknownFieldWarnings } from '../http/answer.js'
 import { responses } from '../http/openapi.js'
-import { IfMatch } from '../http/parameters.js'
+import { IfMatchOfApproval } from '../http/parameters.js'
 import { commonOf, requirePlain } from '../http/writes.js'
 import type { CheckedDefinition } from '../tool/rules.js'
 import type { ToolOptions } from '../tool/write-tool.js'
@@ -95,7 +95,7 @@ const ACTS = {
 /** `POST /proposals/{proposal_id}/approve`, `/reject` and `/withdraw`. `byAnyone`: authors may approve their own proposals. */
 export function registerDecideProposals(app: FastifyInstance, options: ToolOptions, byAnyone: boolean): void {
   const { database, ring } = options
-  register('approve', { headers: Type.Object({ 'if-match': IfMatch }) }, async (request, row, reply) => {
+  register('approve', { headers: Type.Object({ 'if-match': IfMatchOfApproval }) }, async (request, row, reply) => {
     const { 'if-match': seen } = request.headers as unknown as { 'if-match'?: Precondition } // the route's schema parses the header
     if (seen?.kind !== 'tags') throw new Refused('PRECONDITION_REQUIRED', IF_MATCH_REQUIRED)
     const { kind, record } = row

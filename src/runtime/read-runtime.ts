@@ -187,9 +187,10 @@ export function withUniqueNames(tools: readonly CallableTool[]): CallableTool[] 
 function headersOf(ring: KeyRing, { id: toolId, sealed }: RuntimeTool): Header[] {
   return sealed.map(({ name, key_id: keyId, nonce, ciphertext }) => {
     const bytes = { nonce: Buffer.from(nonce, 'hex'), ciphertext: Buffer.from(ciphertext, 'hex') }
-    const { value } = openSecret(ring, { keyId, ...bytes, toolId, headerName: name })
+    const { value, problem } = openSecret(ring, { keyId, ...bytes, toolId, headerName: name })
     if (value !== undefined) return { key: name, value }
-    const message = `The header ${name} of tool ${toolId} cannot be decrypted. The operator must add the key "${keyId}" to the key ring.`
+    const remedy = problem === 'key_missing' ? `add the key "${keyId}" to the key ring` : 'run agentctl keys status'
+    const message = `The header ${name} of tool ${toolId} cannot be decrypted. The operator must ${remedy}.`
     throw new Unavailable('key_missing', message, 'not_applied')
   })
 }

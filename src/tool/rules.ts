@@ -206,8 +206,15 @@ function secretNotes(
   const turnsOn = content.passthrough_auth && !state.passthrough_auth
   const origins = [...(content.definition_hash === state.definition_hash ? storedOrigins : given)]
   const added = origins.filter(origin => !storedOrigins.has(origin))
-  if (state.managed_as === 'group' && (turnsOn || (staying.length > 0 && added.length > 0)))
-    throw new Forbidden(BEYOND_GROUPS, 'manage:actions')
+  const isBeyond = staying.length > 0 && added.length > 0
+  if (state.managed_as === 'group' && (turnsOn || isBeyond)) {
+    const what = turnsOn ? 'turn passthrough_auth on' : `let it send the ${staying.join(' and the ')} to a new server`
+    const advice = turnsOn ? '' : ' Replace or remove them in the same update.'
+    throw new Forbidden(
+      `Only the owner of this tool and callers with manage:actions may ${what}.${advice}`,
+      'manage:actions',
+    )
+  }
   // If the request also contains the definition, the caller knows the destination of the new values.
   const arriving = !fields.definition && headers?.some(isClear)
   return [
@@ -218,9 +225,6 @@ function secretNotes(
 }
 
 const AUTHENTICATION = "callers' own authentication"
-const BEYOND_GROUPS =
-  'A group manager cannot turn passthrough_auth on, or let a tool send stored secrets to a new server. Send new header values, or remove ' +
-  'the headers, in the same update.'
 const ORIGINS_NAMED_MAX = 3
 const ORIGIN_CHARACTERS_MAX = 100
 

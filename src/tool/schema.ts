@@ -145,7 +145,8 @@ export const ToolRecord = Type.Object(
     ),
     faults: optional(
       list(Type.Object({ loc: place(), msg: text(), type: text() }), {
-        description: 'With `view=functions`: why the stored definition is no longer accepted.',
+        description:
+          'Why the stored definition is no longer accepted. A read of a tool has this field only with `view=functions`.',
       }),
     ),
   },

@@ -33,7 +33,7 @@ export const Server = Type.Optional(
     {
       type: 'string',
       format: 'uri',
-      description: 'With `complete=true`: the server URL if the definition has none, or only a relative one.',
+      description: 'With `complete=true`: the server URL to add if the definition has none, or only a relative one.',
     },
     parseServer,
   ),

@@ -49,7 +49,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
     summary: 'Update Custom Tool',
     description:
       'Changes a custom tool. Every field is optional; absent and `null` fields are kept, except ' +
-      '`oauth_config_id: null`, which clears the link. A definition is checked as in validation. Header ' +
+      '`oauth_config_id: null`, which removes the OAuth configuration. A definition is checked as in validation. Header ' +
       'values are returned as masks, and sending a mask keeps the stored value. The body `{}` with ' +
       `\`dry_run=true\` reads without changing. ${BODY_BOUNDS}`,
     record: ToolSnapshot,

@@ -82,7 +82,7 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
     [`user create ${'a'.repeat(400)}@example.com`, 'not an email address: '],
     ['user create alice\u001b@example.com', 'not an email address: '],
     ['init nobody', 'not an email address: '],
-    ['user erase bob@example.com', 'repeat with --yes to erase, or with --plan'],
+    ['user erase bob@example.com', 'give either --plan, to see the data, or --yes'],
   ] as const) {
     const { status, stdout, stderr } = await agentctl(line)
     t.equal(status, 64, `${line}: ${stderr}`)

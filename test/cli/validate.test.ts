@@ -85,7 +85,7 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
     ['a: 1\n---\nb: 2\n', 'line 2: multiple docs'],
     ['a: [1', 'line 1: bad indent or unclosed bracket'],
   ] as const)
-    t.throws(() => parseSource(text), { message: `the text cannot be read: ${fault}` }, text)
+    t.throws(() => parseSource(text), { message: `the text cannot be read as JSON or YAML: ${fault}` }, text)
   t.throws(() => parseSource('['.repeat(100_000)), { message: /^the text cannot be read/ })
   for (const merge of ['<<: *q', '<<: 5', '<<: [1]', 'a: &a [1]\n<<: *a'])
     t.throws(() => parseSource(`openapi: 3.0.0\n${merge}\n`), { message: /as YAML: an alias .* or merge / }, merge)

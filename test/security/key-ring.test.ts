@@ -50,7 +50,7 @@ t.test('3: keys status names a key that does not open its values; rotation leave
 
   const observed = await observedWorld(t, { world })
   t.strictSame((await observed.call('GET', '/readyz')).json(), { status: 'ready' }, 'no request opens a value')
-  t.match(observed.log.join(''), /"keys":\["new","old"\].*the key ring lacks keys that stored secrets need/)
+  t.match(observed.log.join(''), /"keys":\["new","old"\].*keys for stored secrets are missing or wrong/)
   const token = await world.token('admin@example.com')
   const put = (body: object) => observed.call('PUT', '/admin/tool/custom/11', { token, body })
   const { custom_headers } = (await put({})).json()

@@ -63,7 +63,7 @@ t.test('200: listed and featured, with a version and an audit row where somethin
   }
   const careful = await world.token('admin@example.com', { requireIfMatch: true })
   const demanded = await patch(listed, { is_listed: true }, careful)
-  t.match(demanded.json(), { error_code: 'PRECONDITION_REQUIRED', detail: /use agentctl apply/ })
+  t.match(demanded.json(), { error_code: 'PRECONDITION_REQUIRED', detail: /Ask the operator/ })
   const { etag } = (await call('GET', `/persona/${id}`, { token: admin })).headers
   t.equal((await patch(featured, { is_featured: true }, careful, { 'if-match': String(etag) })).statusCode, 200)
 })

@@ -11,7 +11,7 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
     .description(
       'Creates a key for the key ring (SECRET_KEYS or SECRET_KEYS_FILE).\n' +
         'Put the new key before the old ones, restart the service, run agentctl keys rotate, ' +
-        'and remove the old keys when agentctl keys status shows that they are unused.',
+        'and remove the old keys when agentctl keys status shows that they are unused. With several instances, see ops/operating.md.',
     )
   line
     .add(keys, 'status', '', statusCommand)

@@ -17,7 +17,7 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .description(
       'Changes the database to match an organisation document.\n' +
         'FILE is YAML or JSON; - is standard input. Records are found by id, or by name and owner. Fields that an entry omits are kept.\n' +
-        `A header value can be ${placeholder('AGENTS_NAME')}; other variables are not read. A header without a value keeps its stored value.\n` +
+        `A header value can contain ${placeholder('AGENTS_NAME')}: an environment variable whose name begins with AGENTS_. A header without a value keeps its stored value.\n` +
         'With --prune, agents are marked as deleted, users are deactivated, and records in use are kept.',
     )
     .option('--prune', 'destructive: remove the records that the lists of the document omit')
@@ -28,7 +28,7 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .description(
       'Writes the organisation as a document that apply accepts.\n' +
         'It contains header names without their secrets. Applying it to the same database keeps the stored secrets; ' +
-        'for another database, add them to the document.',
+        'for another database, add the secrets to the document.',
     )
 }
 
@@ -44,7 +44,7 @@ async function applyCommand(
     const [ring, database, { env, actor }] = [await call.ring(), await call.database(), call]
     const keys = await unusableKeys(database.db, ring)
     if (keys.length > 0)
-      throw new Refusal(`the key ring lacks ${keys.join(', ')}, which stored secrets need: see agentctl keys status`)
+      throw new Refusal(`keys for stored secrets are missing or wrong (see agentctl keys status): ${keys.join(', ')}`)
     const given = { env, plan, prune, ring, actor, baseDir: dirname(resolve(file)) }
     const report = await applyOrganisation(database, source.value, given)
     const counts = countOutcomes(report)

@@ -68,7 +68,7 @@ async function eraseCommand(
   { yes = false, plan = false }: { yes?: boolean; plan?: boolean },
   name: string,
 ) {
-  if (yes === plan) throw new UsageError('repeat with --yes to erase, or with --plan to see the data')
+  if (yes === plan) throw new UsageError('give either --plan, to see the data, or --yes, to erase it')
   const erased = await eraseUser(await call.db(), name, { plan, actor: call.actor })
   const { email, id, has_account } = erased
   const rows = counted(erased.audit_rows, 'audit row')

@@ -112,7 +112,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
       return [EXIT.error, `nothing was changed: correct the values that violate the constraint ${constraint}`]
     case 'migrating':
     case 'lock_timeout':
-      return [EXIT.error, 'another process held a database lock for too long, so nothing was changed: try again']
+      return [EXIT.error, 'another process held a database lock for too long: try again']
   }
   const stack = error instanceof Error && env.LOG_LEVEL === 'debug' ? error.stack : undefined
   return [EXIT.error, stack ?? `${message} (to see the place in the code, set LOG_LEVEL=debug)`]

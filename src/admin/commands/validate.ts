@@ -16,7 +16,7 @@ export function addValidateCommand(program: Command, line: CommandLine): void {
         'With --json, also prints the functions that a model gets.',
     )
     .option('--complete', 'complete the definition and print it; edits and faults go to standard error')
-    .option('--server <URL>', 'with --complete: the server URL if the definition has none, or only a relative one')
+    .option('--server <URL>', 'with --complete: the server URL to add if there is none, or only a relative one')
 }
 
 async function validateCommand(
