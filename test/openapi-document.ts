@@ -108,7 +108,7 @@ function withReferences(node: unknown): unknown {
   return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, withReferences(value)]))
 }
 
-const REQUEST_ID = 'Echoed and logged, if it is 1 to 64 letters, digits, `-` and `_`; another is replaced.'
+const REQUEST_ID = 'Echoed and logged if it has 1 to 64 letters, digits, `-` and `_`. Any other value is replaced.'
 
 /** Returns the schema of an operation for the document, with named schemas as references, and with the parts that all operations share. */
 function documented(schema: FastifySchema): FastifySchema {

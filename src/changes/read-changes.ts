@@ -35,7 +35,10 @@ export const ChangePage = Type.Object(
           description: '`gone`: since this change, the caller can no longer see the record.',
         }),
         at,
-        fields: Type.Optional({ ...fields, description: 'Like `actor`: only if the caller may edit the record.' }),
+        fields: Type.Optional({
+          ...fields,
+          description: 'Only if the caller may edit the record, like `actor`.',
+        }),
         actor: Type.Optional(actor),
       }),
     ),
@@ -47,7 +50,7 @@ export const ChangePage = Type.Object(
 const cursor = patterned(
   /^(first|-\d{1,6}|[\da-f-]{36}(\.\d{1,18}){2})$/,
   'The `next` of the previous page. If absent, the answer is empty and `next` is the current end. `first` starts with the oldest change that is kept, `-500` with the newest 500, including those that the caller cannot see.',
-  'Input should be `first`, `-500` or the `next` of a page',
+  'Input should be `first`, a negative number such as `-500`, or the `next` of a page',
   value => value,
 )
 

@@ -74,7 +74,7 @@ export function definitionChanges(
     reportServer('origin_changed', `calls ${shown('may also go to', others)}`, { added: others.slice(0, MOST_LISTED) })
   const security = (each: unknown) => [Object(each).security, Object(Object(each).components).securitySchemes]
   if (!isDeepStrictEqual(security(before), security(after)))
-    reportOf('', [...at, 'security'])('changed', 'the security of the definition changed')
+    reportOf('', [...at, 'security'])('changed', 'the security schemes or requirements of the definition changed')
   const byId = new Map(next.map(each => [each.operationId, each]))
   for (const each of old) {
     const same = byId.get(each.operationId)
@@ -94,12 +94,12 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
   if (from !== to) report('changed', `the operation is ${quote(to)} instead of ${quote(from)}`, { from, to })
   if (old.description !== next.description) report('changed', 'the description of the operation changed')
   if (!isDeepStrictEqual(old.operation.record.spec.security, next.operation.record.spec.security))
-    report('changed', 'the security of the operation changed')
+    report('changed', 'the security requirements of the operation changed')
   for (const form of next.arguments) {
     const { argument } = form
     const before = old.arguments.find(each => each.argument === argument)
     if (before && !isDeepStrictEqual(before, form))
-      report('changed', `the argument ${quote(argument)} is sent in another form`, { argument })
+      report('changed', `the argument ${quote(argument)} is sent in another way`, { argument })
   }
   const $defs: Schemas = Object(old.parameters.$defs)
   const next$defs: Schemas = Object(next.parameters.$defs)

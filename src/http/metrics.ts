@@ -27,7 +27,7 @@ export class Metrics {
   readonly registry = new Registry()
   readonly #duration = new Histogram({
     name: 'agents_http_request_duration_seconds',
-    help: 'Time from headers to answer.',
+    help: 'Time from the request headers to the end of the answer.',
     labelNames: ['operation', 'status'],
     buckets: BUCKETS_S,
     registers: [this.registry],

@@ -57,7 +57,7 @@ const HEADERS: { readonly [A in Act]?: TObject } = {
 }
 
 export const RestoreRequest = Type.Object(
-  { version: identifier({ description: 'A version of the history.' }) },
+  { version: identifier({ description: 'The earlier version, as numbered in the history.' }) },
   { $id: 'RestoreRequest' },
 )
 export const RESTORES = { body: RestoreRequest, bodyLimit: 4 * 1024 }

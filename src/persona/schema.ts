@@ -82,7 +82,7 @@ export const PersonaSummary = Type.Object(
     is_visible: flag(),
     is_default_persona: flag(),
     builtin_persona: flag(),
-    etag: text({ description: 'The tag of the stored version.' }),
+    etag: text({ description: 'The entity tag of the stored version, for `If-Match`.' }),
     updated_at: nullable(dateTime()),
   },
   { $id: 'PersonaSummary' },

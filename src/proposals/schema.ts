@@ -44,12 +44,14 @@ export const ProposalRecord = Type.Object(
     changes: list(
       Type.Object({
         field: text(),
-        from: Type.Unknown({ description: 'The current value, with names next to ids.' }),
+        from: Type.Unknown({
+          description: 'The current value, with names next to ids. After the proposal has ended: `null` or `[]`.',
+        }),
         to: Type.Unknown({ description: FROM_OTHERS }),
       }),
     ),
     impact: nullable(Type.Object({ changes: list(Type.Unknown()), agents: Type.Unknown() }), {
-      description: 'The impact of a proposed definition, as in validation; for callers who may decide.',
+      description: 'For callers who may decide: the effect of a proposed definition, like `impact` of a validation.',
     }),
   },
   { $id: 'ProposalRecord' },

@@ -89,7 +89,7 @@ const ACTS = {
     'Stores the update of a proposal with the rights of the caller. Requires the `ETag` of the proposal as `If-Match`, and a caller other than ' +
     'its author, unless `APPROVAL=anyone`. If a proposed field has changed since the base version, 409 names it, and nothing is stored.',
   reject: 'Rejects a proposal with a reason. Requires the right to update the record.',
-  withdraw: 'Withdraws a proposal of the caller.',
+  withdraw: 'Withdraws a proposal. Only its author may do so.',
 }
 
 /** `POST /proposals/{proposal_id}/approve`, `/reject` and `/withdraw`. `byAnyone`: authors may approve their own proposals. */

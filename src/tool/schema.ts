@@ -71,7 +71,7 @@ export const ToolSummary = Type.Object(
     mcp_server_id: nullable(identifier()),
     enabled: flag(),
     passthrough_auth: flag(),
-    etag: text({ description: 'The tag of the stored version.' }),
+    etag: text({ description: 'The entity tag of the stored version, for `If-Match`.' }),
     updated_at: nullable(dateTime()),
   },
   { $id: 'ToolSummary' },

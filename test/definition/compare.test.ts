@@ -62,7 +62,7 @@ const shown = ({ kind, operation, argument = '', msg }: DefinitionChange, expect
 
 const OLD = 'https://tickets.example.com'
 const { get, post } = base.paths['/tickets']
-const OTHER_FORM = 'the argument "state" is sent in another form'
+const OTHER_FORM = 'the argument "state" is sent in another way'
 const q = { name: 'q', in: 'query' }
 const at = (url: string, host?: unknown) =>
   changed('servers', [{ url, variables: { host: { default: host, enum: [host, 'b.example.com'] } } }])
@@ -92,7 +92,11 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
     ['changed list: the operation is "list, PUT /tickets" instead of "list, GET /tickets"'],
   ],
   ['its security', changed('list security', [{ key: [] }]), ['changed list']],
-  ['security of all', changed('security', []), ['changed: the security of the definition changed']],
+  [
+    'security of all',
+    changed('security', []),
+    ['changed: the security schemes or requirements of the definition changed'],
+  ],
   ['a security scheme', changed('components securitySchemes', { key: { type: 'http' } }), ['changed']],
   ['another host', at('https://b.example.com'), ['origin_changed']],
   ['another scheme', at('http://tickets.example.com'), ['origin_changed']],
