@@ -161,5 +161,8 @@ export function answerClientError(
   setTimeout(() => socket.destroy(), BROKEN_READ_MS).unref() // the client may neither read the answer nor close the connection
 }
 
-const TOO_LONG = ['HEADERS_TOO_LARGE', 'The request line and headers exceed 16 KiB. Send fewer headers.'] as const
+const TOO_LONG = [
+  'HEADERS_TOO_LARGE',
+  'The request line and headers exceed 16 KiB. Send fewer headers or a shorter address.',
+] as const
 const NOT_HTTP = ['BAD_REQUEST', 'This request is not valid HTTP.'] as const

@@ -3,6 +3,7 @@ import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
 const KEY_BYTES = 32
 // The text form of a 32-byte key is longer than any valid id, so a key in the place of an id is refused and not shown.
 const KEY_ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$/
+const ID_FORM = '1 to 32 letters, digits, "_", "." or "-", and the first must be a letter or digit'
 const BASE_64 = /^[A-Za-z0-9+/]+={0,2}$/
 
 /** The text of a key ring is invalid. `faults` identifies entries by position and id, never by key. */
@@ -30,7 +31,7 @@ export function parseKeyRing(text: string): KeyRing {
     const colon = entry.indexOf(':')
     const [id, encoded] = [entry.slice(0, colon), entry.slice(colon + 1)]
     if (colon < 0) return [`${place} has no colon: write id:base64`]
-    if (!KEY_ID.test(id)) return [`${place} has no usable id: 1 to 32 letters, digits, "_", "." or "-"`]
+    if (!KEY_ID.test(id)) return [`${place} has no usable id: ${ID_FORM}`]
     const fault = keys.has(id) ? 'its id occurs twice' : keyFault(encoded)
     if (fault === undefined) keys.set(id, createSecretKey(Buffer.from(encoded, 'base64')))
     return fault === undefined ? [] : [`${place} ("${id}"): ${fault}`]
@@ -43,7 +44,7 @@ export function parseKeyRing(text: string): KeyRing {
 
 /** Returns a random `id:base64` entry for a key ring. The default id is today's date with four random hex digits. Throws `InvalidKeyRing` for an invalid id. */
 export function generateKey(id = `${new Date().toISOString().slice(0, 10)}-${randomBytes(2).toString('hex')}`): string {
-  if (!KEY_ID.test(id)) throw new InvalidKeyRing(['a key id is 1 to 32 letters, digits, "_", "." or "-"'])
+  if (!KEY_ID.test(id)) throw new InvalidKeyRing([`the id of a key must be ${ID_FORM}`])
   return `${id}:${randomBytes(KEY_BYTES).toString('base64')}`
 }
 

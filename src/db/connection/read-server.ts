@@ -43,7 +43,7 @@ function faultOf(found: Found, client: pg.PoolClient, { preparedStatements }: Da
   const { name, major, encoding, pid } = found
   // Other servers that use PostgreSQL's protocol lack `skip locked` or sequences.
   if (!/^(?:PostgreSQL|EnterpriseDB) /.test(name)) return `it is ${name.slice(0, 80)}, and the service needs PostgreSQL`
-  if (major < OLDEST_MAJOR) return `it is ${name}, and the service needs ${OLDEST_MAJOR} or later`
+  if (major < OLDEST_MAJOR) return `it is ${name}, and the service needs PostgreSQL ${OLDEST_MAJOR} or later`
   if (encoding !== 'UTF8')
     return `its encoding is ${encoding}, and the service needs UTF8: create a database with "create database NAME encoding 'UTF8' template template0"`
   // pg's type omits `processID`, which the server sends. A pooler sends an id of its own.
