@@ -125,6 +125,7 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
       where ${transaction} is not null`.execute(db)
   }
   // A change is published when no open transaction can still add an earlier one.
+  // The emails are sub-selects, because with joins each read would sort all proposals.
   await sql`
     create view stored_change as
     select concat(f.id, '.', c.transaction_id, '.', c.place) as cursor,
@@ -135,14 +136,14 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
       from audit_entry
       union all
       select opened_transaction_id, opened_place, 'proposal', p.id, resource_kind, resource_id, 1, p.created_at,
-        'proposed', author_id, email, null, '{}'::text[], null, author_id
-      from proposal p join user_account u on u.id = author_id
+        'proposed', author_id, (select email from user_account where id = author_id), null, '{}'::text[], null, author_id
+      from proposal p
       union all
       select closed_transaction_id, closed_place, 'proposal', p.id, resource_kind, resource_id, 2, closed_at,
-        state, closed_by, coalesce(email, 'agentctl'), null, '{}'::text[], case state when 'closed' then
+        state, closed_by, coalesce((select email from user_account where id = closed_by), 'agentctl'), null, '{}'::text[], case state when 'closed' then
           (select a.taken_from from audit a where a.transaction_id = closed_transaction_id
             and a.resource_kind = p.resource_kind and a.resource_id = p.resource_id limit 1) end, author_id
-      from proposal p left join user_account u on u.id = closed_by
+      from proposal p
     ) c cross join change_feed f`.execute(db)
   await sql`
     create view feed_ends as

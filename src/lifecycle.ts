@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { resetFeed } from './changes/feed.js'
+import { isForeign, resetFeed } from './changes/feed.js'
 import type { Config } from './config.js'
 import { isAboutConnecting, rootOf, ServerUnfit } from './db/connection/database-error.js'
 import type { Database } from './db/database.js'
@@ -96,7 +96,7 @@ export class Lifecycle {
     }
     const schema = await this.#schema()
     if (schema.status === 'unavailable') return schema
-    await resetFeed(database.db, true)
+    if (await isForeign(database.db)) await resetFeed(database.db)
     const keys = await unusableKeys(database.db, ring)
     if (keys.length > 0) log.warn({ keys }, 'keys for stored secrets are missing or wrong: see agentctl keys status')
     this.#hasStarted = true

@@ -87,21 +87,21 @@ export async function readBacklog(db: Kysely<Tables>): Promise<Record<'lag_s' | 
 const SERVER = sql`
   (select s.system_identifier, d.oid from pg_control_system() s, pg_database d where d.datname = current_database())`
 
-/**
- * Invalidates all cursors and removes all changes from the feed. `ifForeign`: only if the feed was made on another server or database, for example
- * before a dump was restored.
- */
-export async function resetFeed(db: Kysely<Tables>, ifForeign = false): Promise<void> {
-  const isMeant = ifForeign ? sql`(system_identifier, database_oid) <> ${SERVER}` : sql`true`
+/** True if the feed was made on another server or database, for example before a dump was restored. */
+export async function isForeign(db: Kysely<Tables>): Promise<boolean> {
+  const { rows } = await sql`select from change_feed where (system_identifier, database_oid) <> ${SERVER}`.execute(db)
+  return rows.length > 0
+}
+
+/** Invalidates all cursors and removes all changes from the feed. */
+export async function resetFeed(db: Kysely<Tables>): Promise<void> {
   await db.transaction().execute(async trx => {
     await limitStatements(trx, 0)
     await sql`
       with begun as (
         update change_feed set (system_identifier, database_oid) = ${SERVER}, id = gen_random_uuid(),
-          pruned_transaction_id = '0', pruned_place = 0 where ${isMeant} returning id),
-      ended as (update proposal set opened_transaction_id = null, closed_transaction_id = null where exists (select from begun))
-      update audit set transaction_id = null where transaction_id is not null and exists (select from begun)`.execute(
-      trx,
-    )
+          pruned_transaction_id = '0', pruned_place = 0),
+      ended as (update proposal set opened_transaction_id = null, closed_transaction_id = null)
+      update audit set transaction_id = null where transaction_id is not null`.execute(trx)
   })
 }

@@ -26,7 +26,7 @@ const SUMMARY = {
   conflicts: nullable(
     list(text(), {
       description:
-        'Proposed fields that have changed since the base version, or all of them if audit rows since then were pruned. If there are any, the proposal cannot be approved.',
+        'Proposed fields that have changed since the base version, or all of them after more than 1,000 versions, or if audit rows since then were pruned. If there are any, the proposal cannot be approved.',
     }),
   ),
   created_at: dateTime(),

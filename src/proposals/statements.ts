@@ -6,6 +6,7 @@ import { instant } from '../db/statements/queries.js'
 import type { ProposalState, ResourceKind, Tables } from '../db/tables.js'
 import { Refused, ResourceNotFound, TRY_AGAIN, Unavailable } from '../errors.js'
 import type { CheckedDefinition } from '../tool/rules.js'
+import { CHANGES_READ_MAX } from '../updates/precondition.js'
 import type { ProposedFields } from './kinds.js'
 
 /** A proposal that the caller can see. `record` has a name and a version if the caller can see the record. */
@@ -67,10 +68,10 @@ export async function readProposals(
     select q.id, q.resource_kind as kind, q.state, ${person('a')} as author, q.message, q.base_version, proposed as fields,
       json_build_object('id', q.resource_id, 'name', case when is_seen then coalesce(p.name, t.name) end,
         'version', case when is_seen then coalesce(p.version, t.version) end) as record,
-      -- If changes after the base version were pruned, every field can be one of them.
-      case when is_seen then array(select f from unnest(proposed) f where q.state = 'open' and (
-        exists (select from audit r where ${isLater} and f = any (r.fields))
-        or (select count(*) from audit r where ${isLater}) < coalesce(p.version, t.version) - q.base_version) order by 1) end as conflicts,
+      -- If there were very many changes after the base version, or some were pruned, each field counts as changed.
+      case when is_seen then array(select f from unnest(proposed) f where q.state = 'open' and newer > 0 and (
+        newer > ${sql.lit(CHANGES_READ_MAX)} or not exists (select from audit r where ${isLater} and r.version_before = q.base_version)
+        or exists (select from audit r where ${isLater} and f = any (r.fields))) order by 1) end as conflicts,
       ${instant(sql.ref('q.created_at'))} as created_at, ${instant(sql.ref('q.closed_at'))} as closed_at,
       case when c.id is not null then ${person('c')} end as closed_by, q.reason, is_seen, is_seen and may_update as may_decide
     from proposal q
@@ -79,6 +80,7 @@ export async function readProposals(
     left join persona p on q.resource_kind = 'persona' and p.id = q.resource_id and not p.deleted
     left join tool t on q.resource_kind = 'tool' and t.id = q.resource_id
     cross join lateral (select array(select json_object_keys(q.fields)) as proposed, ${personaAccess(viewer.user)} as access,
+      coalesce(p.version, t.version) - q.base_version as newer,
       case when t.id is not null then ${managedAs(viewer)} end as managed) r
     -- A later tool can have the id of a removed one.
     cross join lateral (select p.id is not null and (${viewer.isAdmin} or access <> 'none') or t.id is not null

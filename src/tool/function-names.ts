@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely'
+import { type Kysely, sql } from 'kysely'
 import { seesAgent } from '../auth/access.js'
 import { OPERATOR, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { anyOf, arrayOf, lit, on, queries } from '../db/statements/queries.js'
@@ -7,8 +7,6 @@ import type { Tables } from '../db/tables.js'
 
 /* Warnings about duplicate function names. Model providers refuse all tools of an agent if two functions have the same name. */
 
-/** The maximum number of tools that are compared. */
-const TOOLS_MAX = 100
 const WARNINGS_MAX = 5
 
 export interface NamedTool {
@@ -17,36 +15,40 @@ export interface NamedTool {
   names: readonly string[]
 }
 
-const tools = queries()
-  .selectFrom('tool as t')
-  .innerJoin('tool_definition as d', 'd.hash', 't.definition_hash')
-  .select(['t.id', 't.name', 'd.function_names as names'])
-  .orderBy('t.id')
+interface SharedName {
+  name: string
+  tools: string[]
+}
 
-const toolsOf = statement<{ ids: number[] }, NamedTool>('tools_named', { ids: 'integer[]' }, param =>
-  tools.where('t.id', '=', anyOf(param('ids'))),
+const readShared = statement<{ ids: number[] }, SharedName>(
+  'tools_sharing_names',
+  { ids: 'integer[]' },
+  param => sql<SharedName>`
+    select f.name, array_agg(format('%s (%s)', t.id, t.name) order by t.id) as tools
+    from tool t join tool_definition d on d.hash = t.definition_hash cross join unnest(d.function_names) as f(name)
+    where t.id = any (${param('ids')})
+    group by f.name having count(*) > 1 order by f.name limit ${lit(WARNINGS_MAX)}`,
 )
 
 /** SQL: true if an agent with the tool `id` has another tool with a function whose name is in `names`. */
 export function hasNamesBeside(param: Param<{ id: number; names: readonly string[] }>) {
-  const { exists, selectFrom } = on()
+  const { and, exists, fn, selectFrom } = on()
   const beside = selectFrom('persona_tool as l')
     .innerJoin('persona_tool as o', 'o.persona_id', 'l.persona_id')
     .where('l.tool_id', '=', param('id'))
     .where('o.tool_id', '<>', param('id'))
     .select('o.tool_id')
-  return exists(
-    selectFrom('tool as t')
-      .innerJoin('tool_definition as d', 'd.hash', 't.definition_hash')
-      .where('t.id', '=', anyOf(arrayOf(beside)))
-      .where('d.function_names', '&&', param('names')),
-  )
+  const sharing = selectFrom('tool as t')
+    .innerJoin('tool_definition as d', 'd.hash', 't.definition_hash')
+    .where('t.id', '=', anyOf(arrayOf(beside)))
+    .where('d.function_names', '&&', param('names'))
+  return and([on()(fn('cardinality', [param('names')]), '>', lit(0)), exists(sharing)])
 }
 
-/** Reads up to 100 other tools of the agents that have the tool `id` and are visible to the viewer. */
-const readToolsBeside = statement<ViewerParameters & { id: number }, NamedTool>(
+/** Reads other tools of the agents that have the tool `id` and are visible to the viewer. Each has a function whose name is in `names`. */
+const readToolsBeside = statement<ViewerParameters & Pick<NamedTool, 'id' | 'names'>, NamedTool>(
   'tools_beside',
-  { ...VIEWER_TYPES, id: 'integer' },
+  { ...VIEWER_TYPES, id: 'integer', names: 'text[]' },
   param => {
     const agents = queries()
       .selectFrom('persona_tool as l')
@@ -55,15 +57,22 @@ const readToolsBeside = statement<ViewerParameters & { id: number }, NamedTool>(
       .where('l.tool_id', '=', param('id'))
       .where(seesAgent(viewerOf(param)))
     const beside = queries().selectFrom('persona_tool as o').select('o.tool_id').where('o.persona_id', 'in', agents)
-    return tools.where('t.id', '<>', param('id')).where('t.id', 'in', beside).limit(lit(TOOLS_MAX))
+    return queries()
+      .selectFrom('tool as t')
+      .innerJoin('tool_definition as d', 'd.hash', 't.definition_hash')
+      .select(['t.id', 't.name', 'd.function_names as names'])
+      .where('d.function_names', '&&', param('names'))
+      .where('t.id', '<>', param('id'))
+      .where('t.id', 'in', beside)
+      .orderBy('t.id')
+      .limit(lit(WARNINGS_MAX))
   },
 )
 
 /** Returns warnings about functions with the same name in two of the given tools, which belong to one agent. */
 export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]): Promise<string[]> {
-  if (toolIds.length < 2) return []
-  const tools = await toolsOf.run(db, { ids: toolIds.slice(0, TOOLS_MAX) })
-  return tools.flatMap((tool, i) => warningsOf(tool, tools.slice(i + 1))).slice(0, WARNINGS_MAX)
+  const shared = toolIds.length < 2 ? [] : await readShared.run(db, { ids: [...toolIds] })
+  return shared.map(({ name, tools }) => warningOf(name, tools))
 }
 
 /** Returns the warnings of `sharedNames` if the decision attached a tool. The change is already stored, so an error only omits the warnings. */
@@ -84,20 +93,23 @@ export async function namesBeside(
   viewer: ViewerParameters = OPERATOR,
 ): Promise<string[]> {
   try {
-    const others = await readToolsBeside.run(db, { ...viewer, id: tool.id })
-    return warningsOf(tool, others).slice(0, WARNINGS_MAX)
+    const others = await readToolsBeside.run(db, { ...viewer, id: tool.id, names: tool.names })
+    const own = new Set(tool.names)
+    const warnings = others.flatMap(other => {
+      const both = other.names.filter(name => own.has(name))
+      return both.map(name =>
+        warningOf(
+          name,
+          [tool, other].map(({ id, name }) => `${id} (${name})`),
+        ),
+      )
+    })
+    return warnings.slice(0, WARNINGS_MAX)
   } catch {
     return []
   }
 }
 
-function warningsOf(tool: NamedTool, others: readonly NamedTool[]): string[] {
-  const own = new Set(tool.names)
-  return others.flatMap(other => {
-    const [first, second] = [tool, other].map(({ id, name }) => `${id} (${name})`)
-    const both = other.names.filter(name => own.has(name))
-    return both.map(
-      name => `tools ${first} and ${second} both have a function ${name}: model vendors refuse an agent that has both`,
-    )
-  })
+function warningOf(name: string, [first, second]: readonly string[]): string {
+  return `tools ${first} and ${second} both have a function ${name}: model vendors refuse an agent that has both`
 }

@@ -100,7 +100,8 @@ export async function overwrittenBy(
   })
 }
 
-const CHANGES_READ_MAX = 1000
+/** The maximum number of audit rows that are read to find the fields that changed. */
+export const CHANGES_READ_MAX = 1000
 
 async function changesSince(
   db: Kysely<Tables>,

@@ -52,19 +52,19 @@ export async function pruneHistory(
  * Always keeps the newest difference, so that the last change can be shown and reverted. Returns the number of differences removed.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
-  const late = sql`(a.resource_kind, a.resource_id) in (
-    select resource_kind, resource_id from audit where at > now() - make_interval(mins => ${minutes}::integer))`
+  const when = minutes === undefined ? sql`true` : sql`at > now() - make_interval(mins => ${minutes}::integer)`
   return await steps(
     db,
     sql`
+      with changed as materialized (select distinct resource_kind, resource_id from audit where ${when})
       update audit set difference = null, definition_before = null
       where (resource_kind, resource_id, version_after) in (
-        select resource_kind, resource_id, version_after from (
-          select a.resource_kind, a.resource_id, a.version_after, count(*) over newest as place,
+        select resource_kind, resource_id, version_after from changed cross join lateral (
+          select a.version_after, count(*) over newest as place,
             sum(a.difference_bytes::bigint + coalesce(d.size_bytes, 0)) over newest as bytes
           from audit a left join tool_definition d on d.hash = a.definition_before
-          where a.difference is not null and ${minutes === undefined ? sql`true` : late}
-          window newest as (partition by a.resource_kind, a.resource_id order by a.version_after desc)) kept
+          where a.resource_kind = changed.resource_kind and a.resource_id = changed.resource_id and a.difference is not null
+          window newest as (order by a.version_after desc)) kept
         where place > 1 and (place > ${versionsMax}::integer or bytes > ${sql.lit(BYTES_MAX)})
         limit ${ROWS_AT_ONCE}::integer) returning true`,
   )

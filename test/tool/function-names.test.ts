@@ -57,3 +57,23 @@ t.test('a Warning names two tools of one agent whose functions have one name, wh
   t.notMatch((await ask('POST', `${VALIDATE}?tool_id=${other}`, { definition: named('free') })).warning, /both have/)
   t.notMatch((await ask('POST', VALIDATE, { definition: named('read_it') })).warning, /both have/)
 })
+
+t.test('also where an agent has 150 tools', async t => {
+  const { call, database, admin } = await worldApp(t)
+  const { rows } = await sql<{ id: number }>`
+    with d as (
+      insert into tool_definition (hash, content, size_bytes, function_names)
+      select sha256(convert_to('names ' || n, 'UTF8')), 'null', 4, array['f' || least(n, 149)] from generate_series(1, 150) n
+      returning hash, function_names)
+    insert into tool (name, definition_hash) select function_names[1], hash from d returning id`.execute(database.db)
+  const attached = await call('PATCH', '/persona/1?update_mask=tool_ids', {
+    token: admin,
+    body: { tool_ids: rows.map(({ id }) => id) },
+  })
+  t.match(attached.headers.warning, /tools \d+ \(f149\) and \d+ \(f149\) both have a function f149:/)
+  const put = await call('PUT', `/admin/tool/custom/${rows[0]?.id}`, {
+    token: admin,
+    body: { definition: named('f140') },
+  })
+  t.match(put.headers.warning, /tools \d+ \(f1\) and \d+ \(f140\) both have a function f140:/)
+})
