@@ -127,8 +127,9 @@ export function writing<Name extends string, Own extends object, R>(
     })
     const edited = name === '' ? [] : fields // a creation edits no field
     const recent = JSON.stringify(recentChanges(recent_changes, edited, entry.actor_id))
-    const next = { id, version, recent_changes: recent, ...viewer, ...entry }
-    return await write.first(db, { ...own, ...next, ...(Object.fromEntries(values) as Record<Name, never>) })
+    const given: Own & Record<Name, never> = { ...own, ...Object.fromEntries(values) }
+    // V8 spreads objects much faster after a named property.
+    return await write.first(db, { id, version, recent_changes: recent, ...viewer, ...entry, ...given })
   }
 }
 
