@@ -49,7 +49,9 @@ export function bytesShown(tool: ToolState): number {
   return tool.definition_bytes + Buffer.byteLength(renderTool(tool, ''))
 }
 
-/** Returns the members `names` as JSON without the braces. The names must not need escapes. */
+/** Returns the members `names` as JSON without the braces. */
 export function members(values: Readonly<Record<string, unknown>>, names: readonly string[]): string {
-  return names.map(name => `"${name}":${JSON.stringify(values[name])}`).join()
+  const picked: Record<string, unknown> = {}
+  for (const name of names) picked[name] = values[name]
+  return JSON.stringify(picked).slice(1, -1)
 }
