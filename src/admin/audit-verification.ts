@@ -124,7 +124,8 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
 /** Verifies the end of a chain: an existing resource has the version and hash of the last row, and a missing one was removed. */
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
-    if (!is_removal) note(version_after ?? 0, 'resource_missing', 'the agent or tool is gone, and no row records it')
+    if (!is_removal)
+      note(version_after ?? 0, 'resource_missing', 'it no longer exists, but no audit row records its removal')
   } else if (version_after !== null && version_after < version) {
     note(version_after, 'deleted', `rows are missing after this version, up to version ${version}`)
   } else if ((hash ?? anchor) !== head || (version_after ?? version) > version) {

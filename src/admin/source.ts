@@ -56,8 +56,9 @@ export function parseSource(text: string): Source {
     return { value: found.document.toJS({ maxAliasCount: 100 }), isJson: false, linesOf: locs => linesIn(found, locs) }
   } catch (error) {
     if (error instanceof Refusal) throw error
-    const reason = 'an alias (*name) or merge (<<) is undefined, circular or too deeply nested, or there are too many'
-    throw new Refusal(`the text cannot be read as YAML: ${reason}`)
+    throw new Refusal(
+      'the aliases (*name) or merges (<<) cannot be resolved: one is undefined, circular or no mapping, or they expand too far. Write the values out',
+    )
   }
 }
 

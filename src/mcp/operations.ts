@@ -242,7 +242,7 @@ export const OPERATIONS = [
   operation(
     'history',
     { permission: 'basic' },
-    'Lists the changes of a tool or an agent (also a deleted one), newest first, with its etag. before: the `next` of the previous answer.',
+    'Lists the changes of a tool or agent, also a deleted one, newest first. The first page also returns the current etag. before: the `next` of the previous page.',
     Type.Object({ ...OF_EITHER, before: Type.Optional(ID) }),
     async (ask, { kind, id, before }) => {
       const { resource, read } = KINDS[kind]

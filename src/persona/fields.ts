@@ -23,7 +23,7 @@ import {
 } from '../validation/vocabulary.js'
 import { RecencyBiasSetting, StarterMessage } from './nested-schemas.js'
 
-/* The fields of an agent, in the order of the interface document, of faults and of audit rows (DECISIONS sections 3 and 9). */
+/* The fields of an agent, in Onyx's order, which is also the order of faults and of audit rows (DECISIONS sections 3 and 9). */
 
 const DESCRIPTION_MAX_LENGTH = 10_000
 const PROMPT_MAX_LENGTH = 256_000

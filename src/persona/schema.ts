@@ -28,7 +28,7 @@ const PARTS = {
 }
 export type SnapshotPart = keyof typeof PARTS
 
-/** The fields in the order of the interface document. Further fields come last. */
+/** The fields in Onyx's order. Fields that Onyx does not have come last. */
 const ORDER = (
   'id name description is_public is_visible uploaded_image_id icon_name user_file_ids display_priority is_default_persona ' +
   'builtin_persona starter_messages llm_relevance_filter llm_filter_extraction tools labels owner users groups document_sets ' +

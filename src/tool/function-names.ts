@@ -45,7 +45,7 @@ export function hasNamesBeside(param: Param<{ id: number; names: readonly string
   return and([on()(fn('cardinality', [param('names')]), '>', lit(0)), exists(sharing)])
 }
 
-/** Reads other tools of the agents that have the tool `id` and are visible to the viewer. Each has a function whose name is in `names`. */
+/** Finds other tools with a function named in `names`, on the agents that have the tool `id` and that the viewer can see. */
 const readToolsBeside = statement<ViewerParameters & Pick<NamedTool, 'id' | 'names'>, NamedTool>(
   'tools_beside',
   { ...VIEWER_TYPES, id: 'integer', names: 'text[]' },

@@ -56,7 +56,7 @@ function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] 
     : []
 }
 
-/** A header value (RFC 9110, section 5.5). Blanks at both ends and soft hyphens are not allowed, because they are invisible. */
+/** A header value (RFC 9110, section 5.5). It must not begin or end with a blank or a soft hyphen, because these are invisible. */
 const SENDABLE = /^[\x21-\x7e\xa1-\xac\xae-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa1-\xac\xae-\xff])?$/
 
 function valueFaults(value: string, loc: Loc): Fault[] {

@@ -27,7 +27,8 @@ export const CustomToolUpdate = Type.Object(
   },
   {
     $id: 'CustomToolUpdate',
-    description: 'Absent and `null` fields are kept, except `oauth_config_id: null`.',
+    description:
+      'Absent and `null` fields keep their stored values, except that `oauth_config_id: null` removes the OAuth configuration.',
   },
 )
 
@@ -37,7 +38,7 @@ export const CustomToolCreate = Type.Object(
   { $id: 'CustomToolCreate', description: 'Absent and `null` fields get the value of a new tool.' },
 )
 
-/** The fields in the order of the interface document. Further fields come last. */
+/** The fields in Onyx's order. Fields that Onyx does not have come last. */
 const SNAPSHOT = {
   id: identifier(),
   name: text(),

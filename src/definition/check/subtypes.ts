@@ -71,9 +71,9 @@ export class Subtypes {
   }
 
   /**
-   * Returns the selector of a subtype: the values that the parent's mapping gives it, or else its component name, limited to what the property
-   * allows. For a subtype that neither is mapped by the parent nor extends it, an inherited selector takes precedence. Undefined if the parent has no
-   * discriminator or no value remains.
+   * Returns the discriminator's values for a subtype: those in the parent's mapping or, if it does not list the subtype, the component name. Omits
+   * values that the subtype's own schema does not allow. If the parent neither maps the subtype nor is extended by it, the selector from the subtype's
+   * own parent takes precedence. Returns undefined if the parent has no discriminator or no value is left.
    */
   selectorOf(parent: Schema, schema: Schema): Selector | undefined {
     const property = propertyOf(parent)
