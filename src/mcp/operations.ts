@@ -152,7 +152,7 @@ function updates(kind: keyof typeof KINDS) {
   const message = Type.Optional(text({ maxLength: MESSAGE_LENGTH_MAX }))
   const send = (ask: Ask, { id, etag, fields }: Static<typeof input>, asked: Values, minimal = '') => {
     const update_mask = kind === 'agent' ? Object.keys(fields).join() : undefined
-    // The arguments are already checked strictly. For tools, strict handling would also refuse definitions that contain operations which cannot become functions.
+    // Not for tools, because it would refuse definitions with operations that cannot become functions. The schema of `input` already refuses unknown fields.
     const prefer = kind === 'agent' ? `handling=strict, ${minimal}` : minimal
     const sent = { body: fields, headers: { 'if-match': tagOf(etag), prefer }, argument: 'fields' }
     return ask(method, `${write}/${id}${queryOf({ update_mask, ...asked })}`, sent)

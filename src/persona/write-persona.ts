@@ -34,9 +34,9 @@ export function registerUpdatePersona(app: FastifyInstance, options: PersonaOpti
     operationId: 'update_persona',
     summary: 'Update Persona',
     description:
-      'Changes an agent. With `update_mask`, only the fields in the mask are read and written, and the body needs only these. ' +
+      'Changes an agent. With `update_mask`, only the fields in the mask are changed, and the body needs only these. ' +
       'Without it, the body must have the twelve required fields, and absent optional fields are kept. Returns ' +
-      'the updated agent. An empty `update_mask=` with the body `{}` reads without changing. ' +
+      'the updated agent. With an empty `update_mask=` and the body `{}`, nothing changes. ' +
       BODY_BOUNDS,
     record: PersonaSnapshot,
     query: { update_mask: updateMask(PersonaUpsertRequest) },

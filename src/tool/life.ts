@@ -18,7 +18,7 @@ export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act
 
 interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
   Request: Restoration & { ring: KeyRing }
-  /** `left` describes the fields that cannot be restored, because no caller can set them. */
+  /** `left`: the fields that are not restored: those that no caller can set, and headers, because secrets are never restored. */
   Decision: ToolDecision & { left: ReadonlyMap<string, string> }
 }
 

@@ -1,6 +1,6 @@
 import { diffArrays } from 'diff'
 
-const MAX = { words: 100_000, differences: 1_000 } // a text of more than `words` characters is compared by lines
+const MAX = { words: 100_000, differences: 1_000 } // two texts with more than `words` characters together are compared by lines
 
 /** Invisible characters, and those that change the order of the text around them, are shown by code point. */
 const UNSEEN = /(?![\n\t])[\p{Cc}\p{Default_Ignorable_Code_Point}\u2028-\u202e\u2066-\u2069\ufff9-\ufffb]/gu

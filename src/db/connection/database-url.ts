@@ -23,7 +23,7 @@ const PARAMETERS: Readonly<Record<string, readonly [form: RegExp, otherwise: str
   // `require` encrypts without verifying the server's certificate, as in libpq.
   sslmode: [
     /^(disable|require|verify-ca|verify-full)$/,
-    'must be disable, require, verify-ca or verify-full: other values may not encrypt',
+    'must be disable, require, verify-ca or verify-full: others leave open whether the connection is encrypted',
   ],
   sslrootcert: null,
   sslcert: null,

@@ -126,7 +126,8 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
   const path = existing ?? (reaches ? wanted : spare)
   if (path === spare) {
     makeFolder(dirname(path))
-    if (!isOurs(dirname(path))) throw new EmbeddedUnavailable(`${dirname(path)} belongs to another user`)
+    if (!isOurs(dirname(path)))
+      throw new EmbeddedUnavailable(`others can write to ${dirname(path)}: set DATA_DIR to another folder`)
     const reason = isShort ? `${nameOf(account)} cannot reach ${resolve(dataDir)}` : 'the path of DATA_DIR is too long'
     log(`the data of the embedded PostgreSQL is in ${path}, because ${reason}; for another folder, set DATA_DIR`)
   }
@@ -238,5 +239,5 @@ function copyOf(native: string): string {
     }
   }
   if (isOurs(target)) return target
-  throw new EmbeddedUnavailable(`${target} belongs to another user`)
+  throw new EmbeddedUnavailable(`others can write to ${target}: remove it, or set PG_BIN_DIR`)
 }
