@@ -58,7 +58,7 @@ export function definitionChanges(
   const next = readableFunctions(after, options)
   if (old === undefined || next === undefined) {
     const which = old === undefined ? 'old' : 'new'
-    reportOf('')('changed', `the ${which} definition cannot be read, so nothing can be compared`)
+    reportOf('')('changed', `the functions of the ${which} definition cannot be determined, so nothing is compared`)
     return changes
   }
   const reportServer = reportOf('', [...at, 'servers', 0, 'url'])

@@ -115,7 +115,7 @@ class Completing {
     const url = isObject(first) ? first.url : undefined
     if (typeof url !== 'string' || !/^(?:\/(?![/\\])[^{\s]*)?$/.test(url)) return
     const after = url === '' || url === '/' ? server : parsedUrl(url, server)?.href
-    this.set(first, 'url', after, 'server_resolved', 'calls need an absolute address')
+    this.set(first, 'url', after, 'server_resolved', 'the relative url was made absolute with the given server')
   }
 
   /** Returns the operations with their paths; none if there are more than the check allows. */
@@ -139,7 +139,7 @@ class Completing {
       const msg = 'the operation had no operationId; this one is derived from its path and method'
       this.set(operation, 'operationId', this.free(madeId(method, path)), 'operation_id_added', msg)
     } else if (typeof id === 'string' && owner !== undefined && owner !== operation) {
-      const msg = `${quote(id)} is the id of another operation`
+      const msg = `${quote(id)} is the operationId of an earlier operation, so this one was changed`
       this.set(operation, 'operationId', this.free(`${id}_${method.toLowerCase()}`), 'operation_id_renamed', msg)
     }
     if (!owners.has(operation.operationId)) owners.set(operation.operationId, operation)
@@ -154,7 +154,7 @@ class Completing {
 
   private completeSummary({ path, method, operation }: Use): void {
     if (!isBlank(operation.summary) || !isBlank(operation.description)) return
-    const msg = 'the operation had neither summary nor description'
+    const msg = 'the operation had neither summary nor description; this summary is its method and path'
     this.set(operation, 'summary', `${method.toUpperCase()} ${path}`, 'summary_added', msg)
   }
 
@@ -172,7 +172,7 @@ class Completing {
     const missing = template.filter(([, names]) => !names.some(name => declared.has(name)))
     if (missing.length === 0) return
     const added = missing.map(([name]) => ({ name, in: 'path', required: true, schema: { type: 'string' } }))
-    const msg = `the placeholders ${added.map(({ name }) => quote(name)).join(', ')} of the path were not declared`
+    const msg = `string parameters were added for undeclared placeholders of the path: ${added.map(({ name }) => quote(name)).join(', ')}`
     this.set(operation, 'parameters', [...own, ...added], 'parameters_added', msg)
   }
 

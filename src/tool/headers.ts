@@ -50,7 +50,7 @@ function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] 
     )
   // Gateways can replace `_` and other characters with `-` (RFC 3875, section 4.1.18).
   if (FORBIDDEN.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-')))
-    return fault(`Header '${name}' belongs to the connection and cannot be set`, 'forbidden')
+    return fault(`Header '${name}' is set by the HTTP client that calls the tool: remove it`, 'forbidden')
   return seen.has(name.toLowerCase())
     ? fault(`Header '${name}' is already in the list (case does not matter)`, 'duplicate')
     : []

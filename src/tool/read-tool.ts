@@ -26,7 +26,10 @@ export function registerReadTool(app: FastifyInstance, options: ReadToolOptions)
         '`If-Match` of an update. `version` returns the tool as it was. `view=functions` returns the functions that a ' +
         'model gets and how their arguments are sent, or `faults` if the stored definition is no longer accepted.',
       query: {
-        view: queryChoice(['functions'], '`functions`: the functions that a model gets, instead of the record.'),
+        view: queryChoice(
+          ['functions'],
+          '`functions`: the functions that a model gets, instead of the fields of the tool.',
+        ),
       },
       async view({ query, caller, raw }, state) {
         const { view, ...others } = query as { view?: 'functions' }

@@ -113,10 +113,8 @@ const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // the table'
 /** Throws `Refused` for a built-in tool or a tool of an MCP server, and `Forbidden` if the caller does not manage the tool. */
 export function requireManageable(state: ToolState): void {
   if (state.in_code_tool_id !== null || state.mcp_server_id !== null) {
-    throw new Refused(
-      'BUILTIN_READ_ONLY',
-      'This tool is built in or belongs to an MCP server: only custom tools can be updated here.',
-    )
+    const origin = state.in_code_tool_id === null ? 'belongs to an MCP server' : 'is built in'
+    throw new Refused('BUILTIN_READ_ONLY', `This tool ${origin}: only custom tools can be changed here.`)
   }
   if (state.managed_as === null) throw new Forbidden(OUT_OF_SCOPE, 'manage:actions')
 }
@@ -177,7 +175,11 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
   if (index < 0 || !(fields.passthrough_auth ?? state.passthrough_auth)) return []
   const loc = fields.passthrough_auth ? ['body', 'passthrough_auth'] : ['body', 'custom_headers', index, 'key']
   return [
-    { loc, msg: 'passthrough_auth cannot be combined with an Authorization header', type: 'passthrough_auth_conflict' },
+    {
+      loc,
+      msg: 'passthrough_auth cannot be combined with an Authorization header: turn it off or remove the header',
+      type: 'passthrough_auth_conflict',
+    },
   ]
 }
 

@@ -35,7 +35,7 @@ export const CustomToolUpdate = Type.Object(
 /** The body of a creation: the fields of an update, some of which are required. */
 export const CustomToolCreate = Type.Object(
   { ...CustomToolUpdate.properties, name: NAME, definition: DEFINITION, passthrough_auth: flag() },
-  { $id: 'CustomToolCreate', description: 'Absent and `null` fields get the value of a new tool.' },
+  { $id: 'CustomToolCreate', description: 'Absent and `null` fields get their default values.' },
 )
 
 /** The fields in Onyx's order. Fields that Onyx does not have come last. */
@@ -217,7 +217,9 @@ export const ValidateToolResponse = Type.Object(
             }),
           ),
           agents: Type.Object({
-            ids: list(identifier(), { description: 'Agents that use the tool and that the caller can see.' }),
+            ids: list(identifier(), {
+              description: 'Agents that use the tool and that the caller can see, at most 1,000.',
+            }),
             others: Type.Integer({
               description: 'The number of other agents that use the tool. At most 10,000 agents are counted.',
             }),

@@ -30,7 +30,7 @@ export async function readToolUse(
   // The path of a validation has no tool id, so the token's binding is checked here.
   const { bound } = caller.token
   if (bound !== null && (id === undefined || !bound.tool.includes(id)))
-    throw new Forbidden('This token is bound to other agents or tools. Use a token with access to this one.')
+    throw new Forbidden('This token is bound to other agents or tools. Use a token with access to this tool.')
   if (prefetched === null) throw new ResourceNotFound('tool')
   const state = prefetched as ToolState // the lookup's statement determines the type
   requireManageable(state)

@@ -18,7 +18,7 @@ import { BODY_BOUNDS, type ToolOptions } from './write-tool.js'
 const PURPOSE =
   'Returns the methods that a model gets from a definition, or all faults. Nothing is stored. ' +
   '`report=full` adds `warnings`, and `tool_id` the effect of storing the definition in that tool. ' +
-  '`complete=true` adds missing parts: a server, ids, summaries, path parameters. It also converts Swagger 2.0.'
+  '`complete=true` adds missing parts: a server, operationIds, summaries, path parameters. It also converts Swagger 2.0.'
 
 const METHODS = {
   description: 'The methods of the definition.',
@@ -91,14 +91,14 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
 /** Parses the address that `complete` adds as a server. The address must meet the rules of servers. */
 function parseServer(text: string, loc: Loc): Parsed<string> {
   const reason =
-    text.length > SERVER_CHARACTERS ? `has more than ${SERVER_CHARACTERS} characters` : unusableServer(text)
+    text.length > SERVER_CHARACTERS ? `the url has more than ${SERVER_CHARACTERS} characters` : unusableServer(text)
   if (reason === undefined) return { value: text }
-  return { faults: [{ loc, msg: `the address ${reason}`, type: 'server_url_invalid' }] }
+  return { faults: [{ loc, msg: reason, type: 'server_url_invalid' }] }
 }
 
 /** Throws `InvalidRequest` for `server` without `complete`, because it would have no effect. */
 function requireCompletion({ complete, server }: ValidationQuery): void {
   if (complete || server === undefined) return
-  const msg = 'Only together with complete=true'
+  const msg = 'server can be given only together with complete=true'
   throw new InvalidRequest([{ loc: ['query', 'server'], msg, type: 'extra_forbidden' }])
 }

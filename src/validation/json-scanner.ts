@@ -91,7 +91,8 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
       at = i
       if (unit !== BACKSLASH) throw expected('no control character') // the text can also end here
       const escaped = ++at
-      if (!matches(ESCAPE) || (text.charAt(escaped) === 'u' && at - escaped < 5)) throw expected('another escape')
+      if (!matches(ESCAPE) || (text.charAt(escaped) === 'u' && at - escaped < 5))
+        throw expected('a valid escape sequence')
       i = at - 1
     }
     at = i + 1

@@ -74,7 +74,7 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
     ['token create --for alice@example.com --tool Full', 'It must be a whole number'],
     ['help nothing', 'add a command of this group'],
     ['validate x --server https://a', '--server requires --complete'],
-    ['validate x --complete --server a', 'the address of --server '],
+    ['validate x --complete --server a', '--server: the url must begin with '],
     ['apply x.yaml --prune', 'check with --plan, then give --yes'],
     ['apply x.yaml --yes', '--yes requires --prune'],
     ['audit list --kind x', 'Allowed choices are'],

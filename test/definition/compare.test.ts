@@ -179,7 +179,7 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
   ['deep in a property', note({ type: 'string', items: { items: {} } }), ['changed create requestBody.note']],
   ['a schema that others use', ownersEmail, ['changed create: the schema "Owner" inside the arguments changed']],
   ['additional properties', changed('ticket additionalProperties', false), ['changed create requestBody']],
-  ['refused', {}, ['changed: the new definition cannot be read, so nothing can be compared']],
+  ['refused', {}, ['changed: the functions of the new definition cannot be determined, so nothing is compared']],
   ['unreadable before', base, ['changed'], []],
 ]
 

@@ -123,8 +123,8 @@ const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
 
 /** Refused server addresses, with a part of the message and the default of the variable. */
 const BAD_SERVERS: [url: string, why: string, variable?: string][] = parse(String.raw`[['ws://a.example.com', neither],
-  ['localhost:8080/v1', neither], ['10.0.0.1:80', neither], ['https://', valid URL], ['https://a.example.com /', backslash],
-  ["/\t", backslash], ['https://a.example.com\b', backslash], ['https://u:p@a.example.com', user name],
+  ['localhost:8080/v1', neither], ['10.0.0.1:80', neither], ['https://', valid URL], ['https://a.example.com /', 'contains " ": remove'],
+  ["/\t", percent-encode], ['https://a.example.com\b', percent-encode], ['https://u:p@a.example.com', user name],
   ['https://a.example.com/v1?a=1', query], ['https://{h}', fragment, 'a.example.com/#x'], ['http://{h}/', valid URL, '{b}'],
   ['https://a.example.com/sk-abc123def456', secret], ['https://a.example.com/ghp_${'a1'.repeat(18)}/x', secret],
   ['http://metadata.google.internal/x', metadata], ['https://{h}/x', metadata, 169.254.169.254]]`)
@@ -152,14 +152,14 @@ t.test('refused: addresses that no call can go to, or that carry secrets, which 
   }
   const ports = Array.from({ length: 17 }, (_, port) => port)
   const many = withServer('http://a:{p}{q}/', { p: { default: 1, enum: ports }, q: { default: 1, enum: ports } })
-  t.match(messagesOf(many), [/gives more than 256 addresses/])
+  t.match(messagesOf(many), [/give more than 256 addresses/])
   t.match(messagesOf(withServer('http://{a}.{b}', { a: { enum: ['169.254'] }, b: { enum: ['169.254'] } })), [
     /metadata/,
   ])
   for (const url of [...GOOD_SERVERS, ''])
     t.same(faultsOf(document({ servers: [{ url }, { url: 'ws://not-judged' }] })), [], url)
   t.match(unusableServer('http://169.254.169.254'), /link-local/)
-  t.match(unusableServer('/v1'), /neither/)
+  t.match(unusableServer('/v1'), /must begin/)
   t.equal(unusableServer('https://a.example.com'), undefined)
   const paths = { [`/x/AIza${'b2'.repeat(10)}`]: { get: operation } }
   t.same(faultsOf(document({ paths })).length, 1)
@@ -410,19 +410,22 @@ t.test('limits: at each one accepted, beyond it refused; the last fault gives th
       many(hops, i => [`S${i}`, i === hops - 1 ? {} : ref(`#/components/schemas/S${i + 1}`)]),
     )
   t.same([faultsOf(chain(64)), faultsOf(chain(65))], [[], [`ref_cycle at ${SCHEMA} $ref`]])
+  t.match([messagesOf(chain(65)), messagesOf(withBody(A, { A }))], [[/through more than 64/], [/into a circle/]])
 })
 
 t.test('a sentence names what stands there; a spec is the operation itself', async t => {
   t.match(messagesOf({ swagger: '1.2' }), [/^Swagger "1.2" is not supported/])
-  t.match(messagesOf(document({ openapi: '4.0' })), ['only OpenAPI 3.0 and later versions of 3 are supported'])
+  t.match(messagesOf(document({ openapi: '4.0' })), ['only OpenAPI 3 is supported: write a version such as "3.1.0"'])
   t.same(messagesOf(document({ openapi: '3.9.0' })), [])
   const csv = { requestBody: { content: { 'text/csv': { schema: { type: 'string' } } } } }
   t.match(messagesOf(at('/x', { delete: { ...operation, ...csv } })), [/delete is not sent: it is neither JSON/])
-  t.match(messagesOf(at('/x', { psot: {} })), [/^"psot" is not a method/])
+  t.match(messagesOf(at('/x', { psot: {} })), [/^"psot" is not a key of a path/])
   t.match(messagesOf(at('/{a}', { get: operation })), [
     'the placeholder "a" of the path is not declared: add {"name": "a", "in": "path"',
   ])
-  t.match(messagesOf(at('/x', { get: operation, [long(101)]: {} })), [`"${long(100)}"... is not a method`])
+  t.match(messagesOf(at('/x', { get: operation, [long(101)]: {} })), [
+    new RegExp(`^"${long(100)}"\\.\\.\\. is not a key`),
+  ])
   const definition = document()
   const check = checkDefinition(definition)
   t.equal(check.ok && check.methods[0]?.spec, (definition.paths as Record<string, Json>)['/x']?.get)

@@ -26,7 +26,7 @@ async function validateCommand(
 ): Promise<number> {
   if (server !== undefined && !complete) throw new UsageError('--server requires --complete')
   const reason = server === undefined ? undefined : unusableServer(server)
-  if (reason !== undefined) throw new UsageError(`the address of --server ${reason}`)
+  if (reason !== undefined) throw new UsageError(`--server: ${reason}`)
   const { value, isJson, linesOf } = await readGivenSource(file)
   const completion = complete ? completeDefinition(value, { at: [], ...(server && { server }) }) : undefined
   const { definition = value, edits = [], check = checkDefinition(value, { at: [] }) } = completion ?? {}

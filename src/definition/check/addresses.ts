@@ -52,7 +52,7 @@ export interface Address {
 export function checkServers(servers: unknown, document: object, findings: Findings): readonly Address[] {
   const [server] = Array.isArray(servers) ? servers : []
   const isMissing = servers === undefined || (Array.isArray(servers) && servers.length === 0)
-  if (Array.isArray(servers) && servers.length > 1) findings.warn('server_ignored.several', servers, [1])
+  if (Array.isArray(servers) && servers.length > 1) findings.warn('server_ignored', servers, [1])
   if (isMissing) findings.fault('servers_missing', document, ['servers'])
   else if (!Array.isArray(servers)) findings.fault('list_type', document, ['servers'])
   else if (!isObject(server) || server.$ref !== undefined) findings.fault('dict_type', servers, [0])
@@ -62,16 +62,19 @@ export function checkServers(servers: unknown, document: object, findings: Findi
 
 function checkServer(server: Schema, findings: Findings): readonly Address[] {
   const { url } = server
-  const addresses = addressesOf(server)
+  const expanded = expand(server)
+  const addresses = typeof expanded === 'string' ? [] : expanded
   const [address] = addresses
-  const wrong = addresses.map(wrongWith).find(rule => rule !== undefined)
+  const unusable = addresses.find(wrongWith)
+  const wrong = unusable && wrongWith(unusable)
   // An empty URL is allowed. It is relative and means "/", the default of a document without servers.
   if (url === undefined || (typeof url === 'string' && /^\s+$/.test(url)))
     findings.fault('server_url_missing', server, ['url'])
   else if (typeof url !== 'string') findings.fault('string_type', server, ['url'])
+  else if (expanded === 'server_url_invalid.many') findings.fault(expanded, server, ['url'], ADDRESSES_MAX)
   else if (address === undefined)
-    findings.fault('server_url_invalid.length', server, ['url'], DEFINITION_LIMITS.keyCharacters, ADDRESSES_MAX)
-  else if (wrong !== undefined) findings.fault(wrong, server, ['url'])
+    findings.fault('server_url_invalid.length', server, ['url'], DEFINITION_LIMITS.keyCharacters)
+  else if (wrong !== undefined) findings.fault(wrong, server, ['url'], UNCLEAR.exec(unusable?.text ?? '')?.[0])
   else {
     if (address.unfilled !== undefined) findings.warn('address_incomplete.variable', server, ['url'], address.unfilled)
     else if (parsed(address.text)?.host === RELATIVE_HOST) findings.warn('address_incomplete.relative', server, ['url'])
@@ -85,13 +88,18 @@ function checkServer(server: Schema, findings: Findings): readonly Address[] {
  * empty list if the URL is missing, or if the addresses are too long or too many.
  */
 export function addressesOf(server: unknown): readonly Address[] {
+  const addresses = expand(server)
+  return typeof addresses === 'string' ? [] : addresses
+}
+
+function expand(server: unknown): readonly Address[] | FaultRule {
   const { url, variables }: Schema = isObject(server) ? server : {}
   if (typeof url !== 'string' || url.length > DEFINITION_LIMITS.keyCharacters) return []
   const parts = url.split(VARIABLE) // literal text and variable names alternate
   let addresses: Address[] = [{ text: '' }]
   for (const [index, part] of parts.entries()) {
     const ends = index % 2 === 0 ? [{ text: part }] : valuesOf(variables, parts, index)
-    if (addresses.length * ends.length > ADDRESSES_MAX) return []
+    if (addresses.length * ends.length > ADDRESSES_MAX) return 'server_url_invalid.many'
     addresses = ends.flatMap(end =>
       addresses.map(({ text, unfilled = end.unfilled }) => ({ text: text + end.text, unfilled })),
     )
@@ -140,8 +148,9 @@ function wrongWith({ text, unfilled }: Address): FaultRule | undefined {
 
 /** Returns the reason why an absolute address is unusable as a server; undefined if it is usable. */
 export function unusableServer(url: string): string | undefined {
-  const rule = /^https?:\/\//i.test(url) ? wrongWith({ text: url }) : 'server_url_invalid.scheme'
-  return rule && faultOf(rule, []).msg
+  if (!/^https?:\/\//i.test(url)) return 'the url must begin with "https://" or "http://"'
+  const rule = wrongWith({ text: url })
+  return rule && faultOf(rule, [], [UNCLEAR.exec(url)?.[0]]).msg
 }
 
 function isMetadata(hostname: string): boolean {

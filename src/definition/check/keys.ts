@@ -14,10 +14,10 @@ const FORMS = {
   bound: ['a number, true or false', (value: unknown) => Number.isFinite(value) || isFlag(value)],
   divisor: ['a number above 0', (value: unknown) => Number.isFinite(value) && Number(value) > 0],
   count: ['an integer of at least 0', (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0],
-  values: ['a list of values', (value: unknown) => Array.isArray(value) && value.length > 0],
+  values: ['a list of at least one value', (value: unknown) => Array.isArray(value) && value.length > 0],
   names: ['a list of strings', (value: unknown) => Array.isArray(value) && value.every(isText)],
   type: [
-    'one of string, number, integer, boolean, array, object and null',
+    'string, number, integer, boolean, array, object or null, or a list of these',
     (value: unknown) => (Array.isArray(value) ? value.every(each => TYPES.has(each)) : TYPES.has(value)),
   ],
   map: ['an object', isObject],
@@ -80,7 +80,7 @@ export function checkKeys(part: Part, value: Schema, findings: Findings): void {
     const form = known.get(key)
     const held = value[key]
     if (form === undefined) {
-      if (!key.startsWith('x-')) findings.warn('key_unknown', value, [key], key, part)
+      if (!key.startsWith('x-')) findings.warn('key_unknown', value, [key], part, key)
     } else if (form !== 'any' && held !== null && held !== undefined && !fits(form, held))
       findings.warn('value_ignored', value, [key], key, FORMS[form][0])
   }

@@ -95,7 +95,7 @@ export class OperationRules {
     if (SECRET.test(path)) findings.fault('server_url_invalid.secret', paths, [path])
     if (path.includes('#')) findings.warn('address_incomplete.fragment', paths, [path])
     if (template === undefined) return findings.fault('path_template_invalid', paths, [path])
-    return template.size > most ? findings.fault('too_many_parameters', paths, [path], most) : template
+    return template.size > most ? findings.fault('too_many_parameters.path', paths, [path], most) : template
   }
 
   private isNew(part: object): boolean {
@@ -115,7 +115,7 @@ export class OperationRules {
   private warnOwnServers(holder: Schema): void {
     const [own] = Array.isArray(holder.servers) ? addressesOf(holder.servers[0]) : []
     if (own !== undefined && own.text !== this.addresses[0]?.text)
-      this.findings.warn('server_ignored.own', holder, ['servers'])
+      this.findings.warn('server_ignored', holder, ['servers'])
   }
 
   private checkOperation(use: PathUse, operation: Schema, layer: Schema, method: string): void {

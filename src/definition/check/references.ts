@@ -40,15 +40,17 @@ export class References {
 
   /** Follows a chain of references and returns the object at its end; undefined if there is none. */
   end(value: unknown): Schema | undefined {
-    const end = this.last(value)
+    const end = this.hops(value).at(-1)
     return isObject(end) && end.$ref === undefined ? end : undefined
   }
 
-  private last(value: unknown): unknown {
-    let at = value
-    for (let hops = 0; isObject(at) && at.$ref !== undefined && hops < DEFINITION_LIMITS.referenceHops; hops++)
-      at = this.find(at.$ref)
-    return at
+  /** Returns a value and the values that its references lead to in turn, up to the limit of references. */
+  private hops(value: unknown): unknown[] {
+    const hops = [value]
+    const most = DEFINITION_LIMITS.referenceHops
+    for (let at = value; isObject(at) && at.$ref !== undefined && hops.length <= most; at = hops.at(-1))
+      hops.push(this.find(at.$ref))
+    return hops
   }
 
   /** Returns the target of a reference. If the reference is broken or circular, reports a fault and returns undefined. */
@@ -65,8 +67,10 @@ export class References {
     if (value === undefined) return fault('ref_unresolved', ref)
     if (!isTarget || (COMPONENT.exec(ref)?.[1] ?? SECTIONS[part]) !== SECTIONS[part])
       return fault('ref_target_type', ref, part)
-    const isEndless = Object(this.last(holder)).$ref !== undefined
-    return isEndless ? fault('ref_cycle', ref, DEFINITION_LIMITS.referenceHops) : value
+    const hops = this.hops(holder)
+    if (Object(hops.at(-1)).$ref === undefined) return value
+    const isCircle = new Set(hops).size < hops.length
+    return isCircle ? fault('ref_cycle', ref) : fault('ref_cycle.length', ref, DEFINITION_LIMITS.referenceHops)
   }
 
   /** Returns all objects of the chain of references that begins with `start`. If the chain is broken, reports a fault and returns undefined. */

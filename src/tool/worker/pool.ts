@@ -97,7 +97,7 @@ export class BodyWorkers {
     } catch (error) {
       const { name, code } = error as NodeJS.ErrnoException
       if (code === 'ERR_WORKER_OUT_OF_MEMORY') {
-        const msg = `Checking this definition takes more than ${this.#heapMibMax} MiB of memory: send one with fewer values`
+        const msg = `Checking this definition takes more than ${this.#heapMibMax} MiB of memory: send a definition with fewer values`
         throw new InvalidRequest([{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }])
       }
       const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was interrupted'

@@ -93,7 +93,7 @@ function repeatedKey(place: Loc): Fault {
 
 function definitionNotes({ warnings: { length: count } }: DefinitionCheck): string[] {
   const noun = count === 1 ? 'warning' : 'warnings'
-  return count === 0 ? [] : [`the definition has ${count} ${noun}: validate it with report=full`]
+  return count === 0 ? [] : [`the definition has ${count} ${noun}: validate it with report=full for details`]
 }
 
 export interface ValidationQuery {
