@@ -37,8 +37,8 @@ const SETTINGS = Type.Object({
         description: 'Origins of web pages that may call this service.',
       },
     ),
-    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'After SIGTERM, how long to serve while readiness fails.'),
-    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest wait for requests in progress.'),
+    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'Time to serve after SIGTERM while readiness fails.'),
+    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest wait for requests at shutdown.'),
   }),
   database: Type.Object({
     url: Type.Optional(text('DATABASE_URL', 'PostgreSQL 15 or later. Absent: the embedded server.')),
@@ -48,8 +48,8 @@ const SETTINGS = Type.Object({
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
     preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Must be off behind poolers such as PgBouncer.'),
     poolSize: count('DATABASE_POOL_SIZE', 24, 1, 500, 'Connections; one token can use half.'),
-    statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time of one statement.'),
-    lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for locks and other requests.'),
+    statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit of each statement.'),
+    lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a lock or for earlier requests.'),
   }),
   auth: Type.Object({
     requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),
@@ -57,13 +57,13 @@ const SETTINGS = Type.Object({
       'REQUIRE_APPROVAL',
       ['none', 'tools', 'all'],
       'none',
-      'Changes that require a proposal, except by administrators.',
+      'Changes that anyone except administrators must propose.',
     ),
     approval: choice(
       'APPROVAL',
       ['another', 'anyone'],
       'another',
-      'Who can approve, of those who may update the record: `another` excludes the author, `anyone` includes the author.',
+      'Which callers with update rights can approve: `another` excludes the author, `anyone` includes the author.',
     ),
     requestsPerMinute: count('RATE_LIMIT_PER_MINUTE', 600, 0, 1_000_000, 'Requests per token and minute; 0 is off.'),
   }),
@@ -73,7 +73,7 @@ const SETTINGS = Type.Object({
     snapshotBytes: count('SNAPSHOT_BYTES_MAX', 8 * MIB, MIB, 128 * MIB, 'Maximum bytes of tools in one answer.'),
   }),
   secrets: Type.Object({
-    keys: Type.Optional(text('SECRET_KEYS', 'Key ring, `id:base64,...`; the first encrypts, all decrypt.')),
+    keys: Type.Optional(text('SECRET_KEYS', 'Key ring, `id:base64,...`; the first key encrypts, all decrypt.')),
     keysFile: Type.Optional(text('SECRET_KEYS_FILE', 'File with the key ring, one `id:base64` per line.')),
   }),
   history: Type.Object({

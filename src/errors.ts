@@ -182,7 +182,7 @@ export class RateLimited extends Refused {
   ) {
     const sentences = {
       token: `This token has made ${quota} requests in this minute, which is its limit.`,
-      'token-requests': `This token has reached its limit of such requests in progress (${quota}). Wait for answers before you send more.`,
+      'token-requests': `This token has reached its limit of ${quota} concurrent requests. Wait for answers before you send more.`,
       'token-waiting': 'This token already has a request that waits for changes; only one is allowed.',
     }
     super('RATE_LIMITED', `${sentences[limit]} Try again in ${resetS} s.`, {

@@ -50,14 +50,14 @@ async function main(): Promise<void> {
   const { host, port, metricsPort } = config.server
   if (metricsPort !== undefined) {
     const shown = (await listenForMetrics(metrics, service, { host, port: metricsPort })).unref() // does not delay a shutdown
-    log.info(shown.address() as AddressInfo, 'the metrics are listening') // a TCP address
+    log.info(shown.address() as AddressInfo, 'listening for metrics requests') // a TCP address
   }
   await app.listen({ host, port })
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
   await welcome(app, service, opened, config).catch(error =>
-    log.warn({ err: error }, 'the example of a first call could not be printed'),
+    log.warn({ err: error }, 'the service runs, but loading the demo or printing the first steps failed'),
   )
 }
 

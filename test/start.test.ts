@@ -146,7 +146,7 @@ t.test('the service says once each why it waits for its database, and serves as 
   await eventually(() => tries() >= before + 3)
   const [told, ...others] = lines(service, 'refuses this service')
   t.same(others, [])
-  const detail = /^The database refuses this service: check that it runs, and check host, user/
+  const detail = /^The database refuses this service: check user, password, database and sslmode/
   t.match(told, { level: 40, msg: 'not ready', cause: /^password authentication failed/, detail })
   await cluster.query(`alter role guarded password 'changed'`)
   await logged(service, 'refuses this service: the role of DATABASE_URL lacks a right')

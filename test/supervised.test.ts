@@ -98,11 +98,11 @@ t.test('agentctl migrate, 75 and 69: a server that goes away in the middle; what
   const creating = `select from pg_stat_activity where query ~* 'create table' and pid <> pg_backend_pid()`
   await eventually(async () => (await cluster.query(creating)).length > 0)
   await cluster.stop('immediate')
-  const lost = /^agentctl: the connection to the database was lost, [^\n]* may be stored/
+  const lost = /^agentctl: the connection to the database was lost\. [^\n]* may be stored/
   t.match(await answer, { status: 75, stderr: lost })
   await cluster.start()
   await cluster.query('alter database world set default_transaction_read_only = on', [], 'postgres')
-  const readOnly = /^agentctl: the database accepts no changes at present[^\n]*\n$/
+  const readOnly = /^agentctl: the database is read-only[^\n]*\n$/
   t.match(await migrate(), { status: 69, stderr: readOnly })
   await cluster.query('alter database world reset default_transaction_read_only', [], 'postgres')
   await cluster.query('drop event trigger slowly')

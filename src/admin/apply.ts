@@ -103,7 +103,7 @@ function checkedDocument(document: unknown): OrganisationDocument {
   const unknown = unknownFields(OrganisationDocument, document)
   const faults = [
     ...collectFaults(OrganisationDocument, document, []),
-    ...unknown.map(loc => ({ loc, msg: 'this field is unknown', type: 'extra_forbidden' })),
+    ...unknown.map(loc => ({ loc, msg: 'unknown field: correct or remove it', type: 'extra_forbidden' })),
   ]
   if (faults.length > 0) throw new InvalidDocument(faults)
   return document as OrganisationDocument // the document's schema was checked
@@ -132,7 +132,7 @@ async function pruned(
     } catch (error) {
       if (!(error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation)) throw error
       await sql`rollback to savepoint removal`.execute(trx)
-      Object.assign(outcome, { action: 'kept', reason: `still used in the table ${error.table}` })
+      Object.assign(outcome, { action: 'kept', reason: `first remove its references in the table ${error.table}` })
     }
     await sql`release savepoint removal`.execute(trx)
   }

@@ -110,10 +110,10 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   if (missing)
     note(before.version_after ?? 0, 'deleted', `rows are missing between this version and version ${version}`)
   if (row.hash === null) {
-    if (before?.hash) note(version, 'edited', 'the row has no hash, but the row before it has one')
+    if (before?.hash) note(version, 'edited', 'the row has no hash, so it was edited or added by hand')
     return
   }
-  if (!row.is_whole) note(version, 'edited', "the row's content does not match its hash")
+  if (!row.is_whole) note(version, 'edited', 'the row was edited: its content does not match its hash')
   const isFirst = before === undefined || before.hash === null
   const previous = isFirst ? row.anchor : before.hash
   if (missing || previous === null || row.previous === previous) return
@@ -125,11 +125,11 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
     if (!is_removal)
-      note(version_after ?? 0, 'resource_missing', 'it no longer exists, but no audit row records its removal')
+      note(version_after ?? 0, 'resource_missing', 'the agent or tool was removed, but without an audit row')
   } else if (version_after !== null && version_after < version) {
     note(version_after, 'deleted', `rows are missing after this version, up to version ${version}`)
   } else if ((hash ?? anchor) !== head || (version_after ?? version) > version) {
-    note(version, 'head_mismatch', 'the agent or tool names another row as its last one')
+    note(version, 'head_mismatch', 'the last audit row does not match the stored agent or tool')
   }
 }
 
@@ -138,10 +138,7 @@ async function definitionFindings(trx: Transaction<Tables>): Promise<AuditFindin
   const { rows } = await sql<{ subject: string }>`
     select encode(hash, 'hex') as subject from tool_definition
     where hash <> sha256(convert_to(content::text, 'UTF8')) order by 1`.execute(trx)
-  const finding = { kind: 'tool_definition', version: 0, problem: 'edited' } as const
-  return rows.map(row => ({
-    ...finding,
-    ...row,
-    msg: "the definition's text does not match its hash",
-  }))
+  const msg = 'the definition was edited: its text does not match its hash'
+  const finding = { kind: 'tool_definition', version: 0, problem: 'edited', msg } as const
+  return rows.map(row => ({ ...finding, ...row }))
 }

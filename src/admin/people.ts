@@ -62,7 +62,7 @@ export async function keepingAdministrator<T>(
     const result = await work(trx)
     if (before !== undefined && (await firstAdministrator(trx)) === undefined) {
       throw new Refusal(
-        `this would leave no active administrator: create another one first (agentctl user create EMAIL --permission admin)`,
+        `the command would leave no active administrator: first create another one with agentctl user create EMAIL --permission admin`,
       )
     }
     return result

@@ -56,9 +56,10 @@ export function parseSource(text: string): Source {
     return { value: found.document.toJS({ maxAliasCount: 100 }), isJson: false, linesOf: locs => linesIn(found, locs) }
   } catch (error) {
     if (error instanceof Refusal) throw error
-    throw new Refusal(
-      'the aliases (*name) or merges (<<) cannot be resolved: one is undefined, circular or no mapping, or they expand too far. Write the values out',
-    )
+    const { message } = error as Error // of the YAML parser, which can quote the text
+    if (message.startsWith('Merge')) throw new Refusal('a merge (<<) refers to a value that is not a mapping')
+    if (message.startsWith('Excessive')) throw new Refusal('the aliases (*name) expand too far: write the values out')
+    throw new Refusal('an alias (*name) has no anchor (&name) before it, or refers to itself: write the value out')
   }
 }
 

@@ -45,7 +45,7 @@ export async function createToken(
   const { email, scopes, personaIds, toolIds, requireIfMatch = false, expiresInS = DEFAULT_TOKEN_LIFE_S } = request
   return await joined(db, async trx => {
     const user = await lockUser(trx, email)
-    if (!user.active) throw new Refusal(`${user.email} is inactive: reactivate the user first (apply, active: true)`)
+    if (!user.active) throw new Refusal(`${user.email} is inactive: first set active: true with agentctl apply`)
     const restricted = RESTRICTED.find(([scope]) => scopes?.includes(scope))
     const { token, hash } = mintToken(restricted?.[1] ?? user.kind)
     const row = await trx

@@ -69,9 +69,9 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
     return 'all its connections are in use: lower DATABASE_POOL_SIZE (each process uses one more), or raise max_connections of PostgreSQL'
   if (message.includes(LACKS_PASSWORD)) return 'check DATABASE_URL: it has no password, and the server asks for one'
   if (code === '42501') return 'the role of DATABASE_URL lacks a right: it must own the schema and its tables'
-  return url
-    ? 'check that it runs, and check host, user, password, database and sslmode in DATABASE_URL'
-    : 'it is the embedded PostgreSQL, which the service (npm start) runs and restarts; if it stays down, read the file log next to its data'
+  const settings = 'user, password, database and sslmode in DATABASE_URL'
+  if (url) return isRefusedByServer(error) ? `check ${settings}` : `check that it runs, and check host, ${settings}`
+  return 'it is the embedded PostgreSQL, which the service (npm start) runs and restarts; if it stays down, read the file log next to its data'
 }
 
 /** True if the server answered and refused this program. */

@@ -44,13 +44,15 @@ t.test('a variable is read only under the prefix AGENTS_', async t => {
   for (const name of ['AGENTS_EMPTY', 'AGENTS_NONE'])
     t.same(await found(name), [`variable_missing: the environment variable ${name} must be set and must not be empty`])
   t.same(await found('SECRET_KEYS'), [
-    'variable_missing: the environment variable SECRET_KEYS is not read: its name must begin with AGENTS_',
+    'variable_missing: the environment variable SECRET_KEYS is not used: its name must begin with AGENTS_',
   ])
 })
 
 t.test('a document accepts the same emails as agentctl user create', async t => {
   for (const email of ['abc', '@', 'a b@example.com', `${'a'.repeat(400)}@example.com`, 'a@b\u001b']) {
-    const found = [{ loc: ['users', 0, 'email'], msg: 'not an email address', type: 'email_invalid' }]
+    const found = [
+      { loc: ['users', 0, 'email'], msg: 'must be an email address such as bob@example.com', type: 'email_invalid' },
+    ]
     t.same(await faultsOf({ users: [{ email }] }), found, email)
   }
 })
@@ -79,7 +81,7 @@ t.test('an id that somebody else took meanwhile is refused, nothing is stored, a
   const document = { agents: [{ id: 970, name: 'mine' }], labels: [{ name: 'beside another' }] }
   const taking = sql`insert into persona (id, name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
     values (970, 'another', '', 'auto', true, true)`
-  const message = 'agent 970 was changed meanwhile; nothing was stored: run apply again'
+  const message = 'agent 970 was created meanwhile, so nothing was stored: run apply again'
   t.match(await overtaken(document, taking), { message })
   t.same(await query`select from label where name = 'beside another'`, [])
   t.match(await counts(document), { created: 1, changed: 1 })
@@ -92,7 +94,7 @@ t.test('a row that changes while apply waits for it is refused, and nothing is s
   ] as const) {
     const document = { [section]: [{ id, description: 'by apply' }] }
     const change = sql`update ${sql.table(kind)} set name = 'Renamed', version = version + 1 where id = ${id}`
-    const message = /^(agent|tool) \d+ was changed meanwhile; nothing was stored: run apply again$/
+    const message = /^(agent|tool) \d+ was changed meanwhile, so nothing was stored: run apply again$/
     t.match(await overtaken(document, change), { message })
     const rows = await query`select name, description from ${sql.table(kind)} where id = ${id}`
     t.match(rows, [{ name: 'Renamed', description: /^(?!by apply)/ }])
@@ -112,8 +114,9 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
     t.equal((await call(method, path, { token: await token(email), body: { name } })).statusCode, 200)
   await query`delete from audit where resource_kind = 'persona' and resource_id = 6`
   await query`insert into oauth_config (name, owner_id) select 'CRM login', id from user_account where email = ${bob}`
-  const unowned = /^a name is not enough, because users can rename (agents|tools): add the id or the owner$/
-  const another = /another entry names this \w+: remove one/
+  const unowned =
+    /^a name alone does not identify a \w+, because users can rename (agents|tools): add the id or the owner$/
+  const another = /two entries are for this \w+: remove one/
   const oauth = /already has this name: choose another, or give the id of that OAuth config/
   const refused: [document: object, loc: (string | number)[], said: RegExp][] = [
     [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], unowned],

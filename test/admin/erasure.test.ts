@@ -46,7 +46,7 @@ t.test('an address that went to somebody else: only its present holder is erased
   t.equal((await call('GET', '/me', { token })).statusCode, 401)
 
   const again = await agentctl(`user erase ${role} --yes`)
-  t.match(again, { status: 1, stderr: /there is no account desk@example.com: give its id/ })
+  t.match(again, { status: 1, stderr: /no account has the email desk@example.com: correct the email/ })
   await t.rejects(eraseUser(db, present), /no data about/)
   t.strictSame((await verifyAudit(db)).findings, [])
 })

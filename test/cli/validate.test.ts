@@ -90,14 +90,14 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
   for (const merge of ['<<: *q', '<<: 5', '<<: [1]', 'a: &a [1]\n<<: *a'])
     t.throws(
       () => parseSource(`openapi: 3.0.0\n${merge}\n`),
-      { message: /^the aliases .* or merges .* cannot be resolved/ },
+      { message: /^an alias .* has no anchor|^a merge / },
       merge,
     )
   const [nine, lists] = [(item: string) => Array(9).fill(item).join(', '), ['l0: &l0 [1]']]
   for (let i = 1; i < 9; i++) lists.push(`l${i}: &l${i} [${nine(`*l${i - 1}`)}]`)
   t.throws(
     () => parseSource(lists.join('\n')),
-    { message: /aliases \(\*name\) or merges/ },
+    { message: /^the aliases .* expand too far/ },
     'aliases of aliases are bounded',
   )
 })

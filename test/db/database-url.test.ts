@@ -69,7 +69,7 @@ t.test('every fault is reported at once, what is not supported by its name', asy
     /^the parameter foo is not supported; use only these: host, port/,
   ])
   t.match(faults('postgresql://a,b/db'), [/^host must be one address/])
-  t.match(faults('postgresql:///db'), [/^it names no host/])
+  t.match(faults('postgresql:///db'), [/^it has no host/])
   for (const text of ['mysql://a/b', 'postgresql://a:1,b:2/db', 'host=a dbname=b', '']) {
     t.match(faults(text), [/^it is not a URL like postgresql:/], text)
   }

@@ -76,7 +76,7 @@ export class ServiceProcess {
 
   /** The port of the metrics server, read from the log. */
   get metricsPort(): number {
-    const line = this.#log.split('\n').find(text => text.includes('the metrics are listening'))
+    const line = this.#log.split('\n').find(text => text.includes('listening for metrics requests'))
     return JSON.parse(line ?? '{}').port
   }
 

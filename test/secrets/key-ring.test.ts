@@ -23,7 +23,7 @@ t.test('every fault is named at once, by place and id', async t => {
   t.strictSame(faults, [
     'entry 2 ("short"): the key has 16 bytes, not 32',
     'entry 3 ("long"): the key has 33 bytes, not 32',
-    'entry 4 ("ok"): its id occurs twice',
+    'entry 4 ("ok"): another entry has the same id: give each key its own id',
     'entry 5 ("bad"): the key is not base64',
     'entry 6 ("empty"): the key is not base64',
     'entry 7 has no colon: write id:base64',
@@ -32,7 +32,8 @@ t.test('every fault is named at once, by place and id', async t => {
 })
 
 t.test('an empty ring is refused, and base64 that Buffer would read leniently', async t => {
-  for (const text of ['', '  \n', '# nothing here', ',,,']) t.strictSame(faultsOf(text), ['it contains no key'])
+  for (const text of ['', '  \n', '# nothing here', ',,,'])
+    t.strictSame(faultsOf(text), ['it contains no key: run agentctl keys generate'])
   const key = randomBytes(32)
   const base64 = key.toString('base64')
   const texts = [key.toString('base64url'), base64.replace('=', ''), `${base64}=`, key.toString('hex').slice(0, 43)]

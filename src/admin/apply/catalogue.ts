@@ -176,7 +176,7 @@ export class Catalogue {
     const known = new Set<unknown>()
     for (const { id, entry, name, loc } of matched) {
       const key = entry.id ?? JSON.stringify([folded(section, name), entry.owner])
-      if (known.has(id) || known.has(key)) this.fault(loc, `another entry names this ${noun}: remove one`, 'duplicate')
+      if (known.has(id) || known.has(key)) this.fault(loc, `two entries are for this ${noun}: remove one`, 'duplicate')
       known.add(id).add(key)
     }
     const unnamed = rows.filter(({ id }) => !known.has(id))
@@ -191,7 +191,7 @@ export class Catalogue {
   #owned(section: SectionName, { owner }: Matched['entry'], loc: Loc, namesakes: readonly Row[]): Row | undefined {
     const { noun, renamable } = TABLES[section]
     if (renamable && (owner ?? null) === null) {
-      const msg = `a name is not enough, because users can rename ${noun}s: add the id or the owner`
+      const msg = `a name alone does not identify a ${noun}, because users can rename ${noun}s: add the id or the owner`
       this.fault([...loc, 'owner'], msg, 'missing')
     }
     const id = (owner ?? null) === null ? null : this.#meant('users', owner)[0]
@@ -279,7 +279,8 @@ export async function storeInOrder<T extends ResourceTypes>(
   for (const { outcome, version, decide } of changed.sort((a, b) => Number(a.outcome.id) - Number(b.outcome.id))) {
     const id = Number(outcome.id)
     const { noun } = TABLES[outcome.section]
-    const refusal = () => new Refusal(`${noun} ${id} was changed meanwhile; nothing was stored: run apply again`)
+    const action = version === undefined ? 'created' : 'changed'
+    const refusal = () => new Refusal(`${noun} ${id} was ${action} meanwhile, so nothing was stored: run apply again`)
     if (version === undefined && !(await insertBlank(trx, creation, id, null))) throw refusal()
     const decideNow = (state: T['State']) => {
       if (version !== undefined && state.version !== version) throw refusal()

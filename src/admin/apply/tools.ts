@@ -176,7 +176,7 @@ async function givenHeaders(
       const text = name.startsWith(PREFIX) ? env[name] : undefined
       const lack = name.startsWith(PREFIX)
         ? 'must be set and must not be empty'
-        : `is not read: its name must begin with ${PREFIX}`
+        : `is not used: its name must begin with ${PREFIX}`
       if (!text) catalogue.fault(loc, `the environment variable ${name} ${lack}`, 'variable_missing')
       return text || 'unknown'
     })

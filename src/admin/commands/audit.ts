@@ -25,14 +25,14 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
   line
     .add(changes, 'reset', '', resetCommand)
     .description(
-      'Resets the feed of changes: each reader must read everything again.\n' +
-        'Needed after a backup was restored over its own database (ops/backup.md).',
+      'Resets the feed of changes: each of its clients must then read everything again.\n' +
+        'Run this after you restore a backup over its own database (ops/backup.md).',
     )
 }
 
 async function resetCommand(call: CommandLine): Promise<undefined> {
   await resetFeed(await call.db())
-  return call.answer({ reset: true }, 'the feed of changes was reset')
+  return call.answer({ reset: true }, 'the feed of changes was reset: each of its clients must read everything again')
 }
 
 async function listCommand(
@@ -65,7 +65,7 @@ async function verifyCommand(call: CommandLine): Promise<number> {
     const counts = [result.chains, result.rows, result.findings.length] as const
     call.print(`${counted(counts[0], 'chain')}, ${counted(counts[1], 'row')}, ${counted(counts[2], 'finding')}`)
     if (result.unchained_rows > 0) {
-      const from = result.since === null ? '' : `; verified from ${result.since} on`
+      const from = result.since === null ? '' : `; the oldest verified row is from ${result.since}`
       call.print(`not verified: ${counted(result.unchained_rows, 'row')} from before version 3.0${from}`)
     }
   })

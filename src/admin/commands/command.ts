@@ -158,7 +158,7 @@ export class CommandLine {
 /** Parses a whole number from 1 to 2,147,483,647. */
 export function wholeNumber(text: string): number {
   if (!/^[1-9]\d{0,9}$/.test(text) || Number(text) > 2_147_483_647)
-    throw new InvalidArgumentError('It must be a whole number of at least 1.')
+    throw new InvalidArgumentError('It must be a whole number from 1 to 2147483647.')
   return Number(text)
 }
 
@@ -177,6 +177,6 @@ export function durationS(text: string): number {
   const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? []
   const seconds = Number(count) * (UNIT_S[unit ?? ''] ?? Number.NaN)
   if (!(seconds > 0 && seconds <= 3653 * 86_400))
-    throw new InvalidArgumentError('It must be a length of time such as 90d, 12h or 30m, at most ten years.')
+    throw new InvalidArgumentError('It must be a duration such as 90d, 12h or 30m, of at most ten years.')
   return seconds
 }

@@ -16,9 +16,9 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .add(program, 'apply <FILE>', 'organisation.yaml --plan', applyCommand)
     .description(
       'Changes the database to match an organisation document.\n' +
-        'FILE is YAML or JSON; - is standard input. Records are found by id, or by name and owner. Fields that an entry omits are kept.\n' +
+        'FILE is YAML or JSON; - is standard input. Records are found by id, or by name and owner. Fields that an entry omits keep their values.\n' +
         `A header value can contain ${placeholder('AGENTS_NAME')}: an environment variable whose name begins with AGENTS_. A header without a value keeps its stored value.\n` +
-        'With --prune, agents are marked as deleted, users are deactivated, and records in use are kept.',
+        'With --prune, omitted agents are marked as deleted, omitted users are deactivated, and other omitted records are deleted unless they are in use.',
     )
     .option('--prune', 'destructive: remove the records that the lists of the document omit')
     .option('--yes', 'confirm --prune; try it with --plan first')

@@ -11,12 +11,14 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
   line
     .add(user, 'create <EMAIL>', 'bob@example.com --permission manage:actions', createCommand)
     .description('Creates a user.\nUse apply to set groups, or to change permissions later.')
-    .option('--service-account', 'a service account instead of a person')
+    .option('--service-account', 'create a service account instead of a person')
     .addOption(new Option('--permission <NAME>', 'the permission; each includes those before it').choices(PERMISSIONS))
   line.add(user, 'list', '', listCommand).description('Lists the users.')
   line
     .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
-    .description('Deactivates a user: their tokens stop working at once.\nUse apply to reactivate them (active: true).')
+    .description(
+      'Deactivates a user: their tokens stop working at once.\nTo undo this, apply the user with active: true.',
+    )
   line
     .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)
     .description(
@@ -31,7 +33,7 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
 /** Returns the email. Throws `UsageError` if it is not a valid address. */
 export function checkedEmail(text: string): string {
   if (isEmail(text)) return text
-  throw new UsageError(`not an email address: ${text}`)
+  throw new UsageError(`${text} is not an email address`)
 }
 
 async function createCommand(

@@ -11,7 +11,7 @@ import { type CommandLine, wholeNumber } from './command.js'
 export function addAgentCommands(program: Command, line: CommandLine): void {
   const agent = program
     .command('agent')
-    .description('Changes the owner of an agent. Use apply or HTTP for all other changes.')
+    .description('Changes the owner of an agent. Use agentctl apply or the HTTP API for all other changes.')
   line
     .add(agent, 'owner', '12 --to bob@example.com', ownerCommand)
     .argument('<ID>', '', wholeNumber)
@@ -24,7 +24,7 @@ async function ownerCommand(call: CommandLine, { to }: { to: string }, id: numbe
     const owner = await lockUser(trx, to)
     if (!owner.active) throw new Refusal(`${owner.email} is inactive: choose an active user`)
     const decide = (state: PersonaState) => {
-      if (state.deleted) throw new Refusal(`agent ${id} is deleted: restore it first`)
+      if (state.deleted) throw new Refusal(`agent ${id} is deleted: restore it first with POST /persona/${id}/restore`)
       const users = state.users.filter(share => share.id !== owner.id) // the owner has all rights anyway
       return decisionFor(state, { ...contentOf(state), users, owner_id: owner.id })
     }

@@ -81,8 +81,7 @@ export function allCommands(from: Command): Command[] {
 
 const MISCONFIGURED = [InvalidConfiguration, KeyRingMissing, NotConfigured, ServerUnfit]
 const IN_DOUBT =
-  'the connection to the database was lost, and the changes may be stored: look for them with agentctl audit list ' +
-  '--limit 5 before you repeat the command (if it created a token but did not show it, revoke the token)'
+  'the connection to the database was lost. If the command makes changes, they may be stored: look for them with agentctl audit list --limit 5 before you repeat the command (if it created a token but did not show it, revoke the token)'
 
 function explained(error: unknown, { env, connected }: CommandLine): [status: number, message: string] {
   const message = error instanceof Error ? error.message : String(error)
@@ -90,7 +89,9 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
     const isGroup = error.code === 'commander.help'
     return [
       EXIT.usage,
-      isGroup ? 'add a command of this group' : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
+      isGroup
+        ? 'these words do not name a command: a group such as token needs one of its commands, as in agentctl token list'
+        : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
     ]
   }
   // A usage message is one sentence. It can quote names that contain newlines, so it is escaped.
@@ -107,7 +108,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
       return [EXIT.unavailable, `the database cannot be reached: ${rootOf(error).message}; ${advice}`]
     }
     case 'read_only':
-      return [EXIT.unavailable, 'the database accepts no changes at present, for example during a failover: try again']
+      return [EXIT.unavailable, 'the database is read-only: try again later, or set DATABASE_URL to the primary server']
     case 'constraint':
       return [EXIT.error, `nothing was changed: correct the values that violate the constraint ${constraint}`]
     case 'migrating':

@@ -14,7 +14,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
     .description(
       'Sets up a database: schema, first administrator and token.\n' +
         'The token is shown once.\n' +
-        'Refused if an administrator exists. Use agentctl token create for more tokens.',
+        'Fails if an administrator exists already. To create more tokens, use agentctl token create.',
     )
   line
     .add(program, 'migrate', '--plan', migrateCommand)
@@ -38,10 +38,10 @@ async function initCommand(call: CommandLine, _: object, given: string): Promise
     return await createToken(trx, { email }, call.actor)
   })
   call.answer({ migrations, email, ...issued }, () => {
-    call.remark(`${description}: ${counted(migrations.length, 'migration')}, administrator ${email}`)
-    call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now:`)
+    call.remark(`${description}: applied ${counted(migrations.length, 'migration')}, created administrator ${email}`)
+    call.remark(`token ${issued.id} (expires: ${issued.expires_at ?? 'never'}) is shown only once:`)
     call.print(issued.token)
-    call.remark('Next: npm start, and agentctl apply FILE for agents and tools (ops/organisation.md)')
+    call.remark('Next: run npm start, and load agents and tools with agentctl apply FILE (ops/organisation.md)')
   })
 }
 

@@ -16,8 +16,8 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .option('--agent <ID...>', 'bind the token to this agent; repeatable', wholeNumbers)
     .option('--tool <ID...>', 'bind the token to this tool; repeatable', wholeNumbers)
     .option('--expires <TIME>', 'lifetime, such as 12h, 30d or never (default: 90d)', lifeS)
-    .option('--read-only', 'allow reads, validations and dry runs, but store nothing')
-    .addOption(new Option('--runtime', 'allow reads, also of header values, but store nothing').conflicts('readOnly'))
+    .option('--read-only', 'allow reads, validations and dry runs, but no changes')
+    .addOption(new Option('--runtime', 'allow reads, including header values, but no changes').conflicts('readOnly'))
     .addOption(new Option('--proposals-only', 'allow only reads and proposals').conflicts(['readOnly', 'runtime']))
     .option('--require-if-match', 'refuse updates without If-Match')
   line
@@ -63,7 +63,7 @@ async function createCommand(call: CommandLine, options: CreateOptions): Promise
   const issued = await createToken(db, request, call.actor)
   call.answer(issued, () => {
     call.print(issued.token)
-    call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now`)
+    call.remark(`token ${issued.id} (expires: ${issued.expires_at ?? 'never'}) is shown only once`)
   })
 }
 

@@ -23,7 +23,7 @@ const PARAMETERS: Readonly<Record<string, readonly [form: RegExp, otherwise: str
   // `require` encrypts without verifying the server's certificate, as in libpq.
   sslmode: [
     /^(disable|require|verify-ca|verify-full)$/,
-    'must be disable, require, verify-ca or verify-full: others leave open whether the connection is encrypted',
+    'must be disable, require, verify-ca or verify-full, because with other values the connection may be unencrypted',
   ],
   sslrootcert: null,
   sslcert: null,
@@ -39,7 +39,7 @@ const CONNECT_TIMEOUT_S = 5
 
 const NOT_A_URL =
   'it is not a URL like postgresql://user:password@host:5432/database with one host; ' +
-  'characters such as / ? # @ and % in a password are written as %2F %3F %23 %40 and %25'
+  'in a password, write / ? # @ and % as %2F %3F %23 %40 and %25'
 
 /** Parses `DATABASE_URL` and reads the certificate files that it names. Faults are sentences without secrets. Never throws. */
 export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
@@ -55,7 +55,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
   const sslmode = searchParams.get('sslmode')
   const binding = searchParams.get('channel_binding') ?? 'disable'
   if (!url.hostname && !searchParams.get('host'))
-    faults.push('it names no host: write one, or ?host=/folder for a Unix socket')
+    faults.push('it has no host: add one, or ?host=/folder for a Unix socket')
   if (url.hostname.includes(',')) faults.push(`host ${PARAMETERS.host?.[1]}`)
   if ((sslmode ?? 'disable') === 'disable' && (searchParams.has('sslrootcert') || binding === 'require'))
     faults.push('sslrootcert and channel_binding=require need TLS: set sslmode=verify-full')

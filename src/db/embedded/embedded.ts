@@ -153,7 +153,7 @@ async function startAlone(home: Home, command: string[], log: Report): Promise<C
   for (let isWaiting = false; ; await sleep(POLL_MS)) {
     const other = runningServer(home)
     if (other !== undefined && !isWaiting)
-      log(`another process runs a server on ${home.path}; waiting up to 10 s until it ends`, 'warn')
+      log(`another process runs a server on ${home.path}; waiting up to 10 s for that server to end`, 'warn')
     isWaiting ||= other !== undefined
     try {
       if (other === undefined) return await spawnServer(home, command)
@@ -197,7 +197,7 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
     }
     if (Date.now() > deadline) {
       await end(server)
-      throw new EmbeddedUnavailable(`the server was not ready in time; its log is ${log}`)
+      throw new EmbeddedUnavailable(`the server was not ready within ${START_LIMIT_MS / 1_000} s; its log is ${log}`)
     }
     await sleep(POLL_MS)
   }

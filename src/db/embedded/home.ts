@@ -127,7 +127,7 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
   if (path === spare) {
     makeFolder(dirname(path))
     if (!isOurs(dirname(path)))
-      throw new EmbeddedUnavailable(`others can write to ${dirname(path)}: set DATA_DIR to another folder`)
+      throw new EmbeddedUnavailable(`${dirname(path)} is not private to this user: set DATA_DIR to another folder`)
     const reason = isShort ? `${nameOf(account)} cannot reach ${resolve(dataDir)}` : 'the path of DATA_DIR is too long'
     log(`the data of the embedded PostgreSQL is in ${path}, because ${reason}; for another folder, set DATA_DIR`)
   }
@@ -156,7 +156,7 @@ function prepared(path: string, account: Account): Home {
     'sh',
     home,
   ])
-  if (!ok) throw new EmbeddedUnavailable(`${nameOf(account)} cannot write ${path} (${fault}): change DATA_DIR`)
+  if (!ok) throw new EmbeddedUnavailable(`${nameOf(account)} cannot write to ${path} (${fault}): change DATA_DIR`)
   return { path: home, account }
 }
 
@@ -239,5 +239,5 @@ function copyOf(native: string): string {
     }
   }
   if (isOurs(target)) return target
-  throw new EmbeddedUnavailable(`others can write to ${target}: remove it, or set PG_BIN_DIR`)
+  throw new EmbeddedUnavailable(`${target} is not private to this user: remove it, or set PG_BIN_DIR`)
 }
