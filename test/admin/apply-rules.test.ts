@@ -50,9 +50,8 @@ t.test('a variable is read only under the prefix AGENTS_', async t => {
 
 t.test('a document accepts the same emails as agentctl user create', async t => {
   for (const email of ['abc', '@', 'a b@example.com', `${'a'.repeat(400)}@example.com`, 'a@b\u001b']) {
-    const found = [
-      { loc: ['users', 0, 'email'], msg: 'must be an email address such as bob@example.com', type: 'email_invalid' },
-    ]
+    const msg = 'must be an email address such as bob@example.com'
+    const found = [{ loc: ['users', 0, 'email'], msg, type: 'email_invalid' }]
     t.same(await faultsOf({ users: [{ email }] }), found, email)
   }
 })
@@ -114,8 +113,7 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
     t.equal((await call(method, path, { token: await token(email), body: { name } })).statusCode, 200)
   await query`delete from audit where resource_kind = 'persona' and resource_id = 6`
   await query`insert into oauth_config (name, owner_id) select 'CRM login', id from user_account where email = ${bob}`
-  const unowned =
-    /^a name alone does not identify a \w+, because users can rename (agents|tools): add the id or the owner$/
+  const unowned = /^a name alone does not identify a \w+, because users can rename (agents|tools): add the id or/
   const another = /two entries are for this \w+: remove one/
   const oauth = /already has this name: choose another, or give the id of that OAuth config/
   const refused: [document: object, loc: (string | number)[], said: RegExp][] = [

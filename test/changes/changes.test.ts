@@ -308,10 +308,7 @@ t.test('410 after agentctl changes reset, and where the database is another: the
     const before = await now()
     await agentOf()
     if (isReset)
-      t.equal(
-        (await agentctl({ url, args: ['changes', 'reset'] })).stdout,
-        'the feed of changes was reset: each of its clients must read everything again\n',
-      )
+      t.match(await agentctl({ url, args: ['changes', 'reset'] }), { stdout: /^the feed of changes was reset: / })
     else await query`update change_feed set system_identifier = 1` // as in a database restored from another server's dump
     const { call } = await appOver(t, database)
     const answer = await call('GET', `/changes?after=${before}`, { token: alice })
