@@ -104,6 +104,6 @@ export function decideRemoval(state: ToolState): ToolDecision {
     { field: 'removed', from: false, to: true },
   ]
   const names = state.headers.map(({ name }) => name)
-  const notes = names.length === 0 ? [] : [`the secrets in its headers are deleted: ${names.join(', ')}`]
+  const notes = names.length === 0 ? [] : [`the secrets of these headers are deleted: ${names.join(', ')}`]
   return { after: state, changes, definition: null, replaced: state.definition_hash, headers: null, notes }
 }

@@ -247,7 +247,7 @@ t.test('--prune removes with --yes what its plan names; what comes back is resto
   kept.tools = kept.tools.filter((tool: { id: number }) => tool.id !== 11)
   kept.agents = kept.agents.filter((agent: { id: number }) => agent.id !== 13)
   const pruning = `apply ${file('pruned.json', kept)} --prune`
-  const stdout = /^- agents 13 Alice In Eng\n- tools 11 cur_tool\n {4}the secrets in its headers are deleted: \S+$/m
+  const stdout = /^- agents 13 Alice In Eng\n- tools 11 cur_tool\n {4}the secrets of these headers are deleted: \S+$/m
   t.match(await agentctl(`${pruning} --plan`), { status: 2, stdout })
   t.match(await agentctl(`${pruning} --yes`), { status: 0, stdout: /2 removed/ })
   t.equal((await agentctl(`apply ${worldFile()}`)).status, 0)

@@ -89,7 +89,7 @@ t.test('204: a deleted tool is gone with its secrets, and its last audit row say
   const before = await hashOfEverything(database.db)
   const dry = await remove(id, {}, '?dry_run=true')
   t.match(dry, { statusCode: 204, headers: { 'dry-run': 'true' } })
-  t.match(warningsOf(dry), [/the secrets in its headers are deleted: X-Api-Key, X-B/])
+  t.match(warningsOf(dry), [/the secrets of these headers are deleted: X-Api-Key, X-B/])
   t.match((await remove(id, { 'if-match': `"tool-${id}-9"` })).json(), { reason: 'unknown_tag' })
   t.same(await hashOfEverything(database.db), before)
   t.match(await remove(id, { 'if-match': `"tool-${id}-1"` }), { statusCode: 204, body: '' })

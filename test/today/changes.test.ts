@@ -200,7 +200,7 @@ t.test('204: each agent of the caller loses the tool by a version of its own; at
   t.same(await hashOfEverything(database.db), before)
   const deleted = await remove(id)
   t.equal(deleted.statusCode, 204, deleted.body)
-  const lost = 'the secrets in its headers are deleted: x-key'
+  const lost = 'the secrets of these headers are deleted: x-key'
   t.strictSame(warningsOf(dry), [lost, `the tool would be detached from the agents ${agents.join(', ')}`])
   t.match(warningsOf(deleted), [`the tool was detached from the agents ${agents.join(', ')}`])
   for (const agent of agents) {

@@ -117,8 +117,8 @@ function walkAll(document: object, findings: Findings): 'definition_too_deep' | 
     if (key.length > DEFINITION_LIMITS.keyCharacters)
       findings.fault('string_too_long', node, [key], DEFINITION_LIMITS.keyCharacters)
     checkText(key, node, key)
-    const isPrototype = key === 'constructor' && isObject(value) && Object.hasOwn(value, 'prototype')
-    if (key === '__proto__' || isPrototype) findings.fault('key_forbidden', node, [key], key)
+    const inner = key === 'constructor' && isObject(value) && Object.hasOwn(value, 'prototype') ? '.prototype' : ''
+    if (key === '__proto__' || inner !== '') findings.fault('key_forbidden', node, [key], key + inner)
   }
   const checkText = (text: string, node: object, key: string | number) => {
     if (text.includes('\0')) findings.fault('string_nul', node, [key])

@@ -61,7 +61,7 @@ export const FAULTS = {
   string_too_long: 'the key has more than {count} characters',
   key_forbidden: 'the key {key} is not allowed',
   definition_too_deep: 'the definition nests deeper than {count} levels',
-  definition_too_large: 'the definition contains more than {count} values',
+  definition_too_large: 'the definition contains more than {count} values: split it',
   too_many_operations: 'the definition has more than {count} operations: split it',
   too_many_parameters: 'more than {count} parameters apply to one operation',
   'too_many_parameters.path': 'the path has more than {count} placeholders',
