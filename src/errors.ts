@@ -119,7 +119,7 @@ export class ResourceNotFound extends Refused {
 export class SnapshotTooLarge extends Refused {
   constructor(bytes: number, bytesMax: number) {
     const found = `The tools in this answer take ${bytes} bytes, but at most ${bytesMax} are allowed`
-    const advice = 'Use smaller definitions, or give the agent fewer tools (tool_ids, with Prefer: return=minimal).'
+    const advice = 'Use smaller definitions, or give the agent fewer tools: set tool_ids with Prefer: return=minimal.'
     super('SNAPSHOT_TOO_LARGE', `${found}. ${advice}`)
   }
 }

@@ -163,7 +163,9 @@ function requireAdmitted(
   const bound = token.bound[resource]
   const id = lookup && idIn(request, lookup.parameter)
   if (lookup === undefined ? bound.length === 0 : id === undefined || !bound.includes(id))
-    throw new Forbidden('This token is bound to other agents or tools. Use a token with access to this one.')
+    throw new Forbidden(
+      'This token is bound to certain agents and tools and does not allow this request. Use another token.',
+    )
 }
 
 const READ_ONLY = 'is read-only and stores nothing'

@@ -37,7 +37,7 @@ export const ChangePage = Type.Object(
         at,
         fields: Type.Optional({
           ...fields,
-          description: 'Only if the caller may edit the record, like `actor`.',
+          description: 'Present, like `actor`, only if the caller may edit the record.',
         }),
         actor: Type.Optional(actor),
       }),
@@ -49,7 +49,7 @@ export const ChangePage = Type.Object(
 
 const cursor = patterned(
   /^(first|-\d{1,6}|[\da-f-]{36}(\.\d{1,18}){2})$/,
-  'The `next` of the previous page. If absent, the answer is empty and `next` is the current end. `first` starts with the oldest change that is kept, `-500` with the newest 500, including those that the caller cannot see.',
+  'The `next` of the previous page. Without this parameter, the answer is empty, and `next` is the current end of the feed. `first` starts with the oldest change that is kept, and `-500` with the newest 500 changes, including those that the caller cannot see.',
   'Input should be `first`, a negative number such as `-500`, or the `next` of a page',
   value => value,
 )

@@ -112,7 +112,7 @@ function asksWithin({ request }: Exchange): boolean {
 }
 
 const IN_DOUBT =
-  'It is not known whether the update is stored. Repeat it with its If-Match or Idempotency-Key; if it had neither, read the record first.'
+  'It is not known whether the change was stored. Repeat the request with the same If-Match or Idempotency-Key; if it had neither, read the current state first.'
 
 /** Answers a request that is unfinished at the shutdown timeout. The outcome of an update is unknown if the handler may have begun. */
 function answerLate({ request, reply }: Exchange): void {

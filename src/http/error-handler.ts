@@ -54,7 +54,7 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       return notJson()
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
-      return new Refused('BAD_REQUEST', 'The body is not as long as Content-Length says.')
+      return new Refused('BAD_REQUEST', 'The length of the body does not match the Content-Length header.')
     case 'ERR_STREAM_PREMATURE_CLOSE': // our streams end early only if the connection is lost
       return new ClientGone()
     case 'FST_ERR_BAD_URL':
@@ -62,9 +62,10 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
       return new Refused('NOT_FOUND', NOTHING_HERE)
   }
   if (statusCode !== 400 || error instanceof InvalidRequest) return error
-  return code === 'ECONNRESET' ? new ClientGone() : new Refused('BAD_REQUEST', 'The request could not be read.')
+  return code === 'ECONNRESET' ? new ClientGone() : new Refused('BAD_REQUEST', UNREADABLE)
 }
 
+const UNREADABLE = 'The request could not be read. Check its address, headers and body, then send it again.'
 const NOTHING_HERE = 'There is nothing at this address. See /docs.'
 
 function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'] {

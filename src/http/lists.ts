@@ -40,8 +40,8 @@ export function registerList(
         operationId: `list_${resource}s`,
         summary: resource === 'persona' ? 'List Personas' : 'List Tools',
         description:
-          `Lists the ${title} that the caller can see, in the order of their ids. \`Link\` with \`rel="next"\` leads to the next page; without ` +
-          'it, this page is the last. An update takes the `etag` of a record as `If-Match`.',
+          `Lists the ${title} that the caller can see, in the order of their ids. \`Link\` with \`rel="next"\` leads to the next page; ` +
+          'the last page has no `Link`. Updates accept the `etag` of a record in `If-Match`.',
         querystring: Type.Object({
           name: queryText(NAME_LENGTH_MAX, 'Only records with exactly this name.'),
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of records in a page. Default: ${PAGE_RECORDS}.`),
@@ -67,7 +67,7 @@ export function registerList(
 export const Author = Type.Object({
   id: nullable(uuid()),
   email: Type.Optional(text({ description: 'Ends with `@erased.invalid` if the person was erased.' })),
-  command: Type.Optional(text({ description: 'The command of the operator; only if `id` is null.' })),
+  command: Type.Optional(text({ description: 'The command that the operator ran; present only if `id` is null.' })),
 })
 
 export const HistoryEntry = Type.Object(
@@ -89,11 +89,11 @@ export const HistoryEntry = Type.Object(
         from: Type.Optional(
           Type.Unknown({
             description:
-              'The value as in a snapshot, with names next to ids (`null` for a file that the caller cannot see). Absent if it is larger ' +
-              'than 4 KiB; then read the whole version.',
+              'The old value as in a snapshot, with names next to ids (`null` for a file that the caller cannot see). Absent if the value is ' +
+              'larger than 4 KiB: read the earlier version instead.',
           }),
         ),
-        to: Type.Optional(Type.Unknown({ description: 'Likewise.' })),
+        to: Type.Optional(Type.Unknown({ description: 'The new value, in the form of `from`.' })),
       }),
     }),
   },
@@ -170,9 +170,9 @@ export function registerHistory<T extends ResourceTypes>(
         operationId: `read_${kind}_history`,
         summary: isAgent ? 'Read Persona History' : 'Read Tool History',
         description:
-          'Lists the changes, newest first, for callers who may update the record; for a deleted agent, only for its owner and administrators. ' +
-          '`Link` with `rel="next"` leads to the next page. Secrets are masks, and names are current. A `Warning` names the first ' +
-          'version whose content is kept.',
+          'Lists the changes, newest first. Requires the right to update the record; for a deleted agent, only its owner and administrators have ' +
+          'this right. `Link` with `rel="next"` leads to the next page. Secrets are masked, and related records have their current names. ' +
+          'If contents of older versions are no longer kept, a `Warning` names the first version whose content is.',
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of entries in a page. Default: ${HISTORY_RECORDS}.`),

@@ -60,7 +60,7 @@ export class Metrics {
     })
     this.#gauge('agents_http_requests_in_work', 'Operations in progress.', () => inWork.total)
     this.#gauge('agents_database_pool_used', 'Connections in use.', () => pool.totalCount - pool.idleCount)
-    this.#gauge('agents_database_pool_waiting', 'Requests that wait for a connection.', () => pool.waitingCount)
+    this.#gauge('agents_database_pool_waiting', 'Requests waiting for a database connection.', () => pool.waitingCount)
     const isReady = async () => Number((await service.readiness()).status === 'ready')
     this.#gauge('agents_ready', '1 when requests can be served.', isReady)
     const unknown = { lag_s: Number.NaN, open: Number.NaN, oldest_s: Number.NaN }
@@ -69,7 +69,7 @@ export class Metrics {
       found = backlog().catch(() => unknown) // the next two gauges use the same result
       return (await found).lag_s
     })
-    this.#gauge('agents_proposals_open', 'Proposals that nobody has decided.', async () => (await found).open)
+    this.#gauge('agents_proposals_open', 'Proposals that nobody has decided on.', async () => (await found).open)
     const oldest = async () => (await found).oldest_s
     this.#gauge('agents_proposals_oldest_seconds', 'How long the oldest open proposal has waited.', oldest)
     const info = { name: 'agents_build_info', help: 'Always 1.', labelNames: ['version'], registers: [this.registry] }

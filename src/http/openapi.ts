@@ -11,19 +11,19 @@ const HEADERS = {
     'The entity tag of the stored version or of the answer. `If-Match` of an update accepts it, unless it belongs to a list, a history, a proposal, ' +
     '`/me` or `/runtime`.',
   'idempotent-replayed':
-    '`true` if the same request with this `Idempotency-Key` was stored before. `ETag` then names its version.',
+    '`true` if the same request with this `Idempotency-Key` was stored before. An `ETag` is then that of the first answer.',
   link: 'The next page, relative to this address, with `rel="next"`; absent on the last.',
   location: 'The address of the new record.',
   'preference-applied': 'The requested preferences that had an effect: `handling=strict`, `return=minimal`.',
-  ratelimit: 'The rest of the quota, and the seconds until it is restored: `"token";r=599;t=60`.',
+  ratelimit: 'The requests left (`r`), and the seconds until the quota is restored (`t`): `"token";r=599;t=60`.',
   'ratelimit-policy':
-    'The quota of this request: `"token";q=600;w=60` is 600 requests in 60 s. In a 429, the limit that was reached.',
+    'The quota of the token: `"token";q=600;w=60` means 600 requests in 60 s. In a 429, the limit that was reached.',
   'retry-after': 'Seconds to wait before another attempt.',
   'token-expires-at': 'The time at which the token expires.',
   warning:
-    'Notes for the caller: ignored, kept or missing fields, overwritten changes of others, omissions, further pages.',
-  'www-authenticate': 'The bearer challenge with the error.',
-  'x-request-id': 'The id of this request, as in its log lines.',
+    'Notes for the caller, for example about ignored fields, overwritten changes of other callers, or further pages.',
+  'www-authenticate': 'The authentication challenge (RFC 6750).',
+  'x-request-id': 'The id of this request, which the log of the service also contains.',
 }
 type HeaderName = keyof typeof HEADERS
 
@@ -59,8 +59,7 @@ const ERRORS = {
   409: {
     name: 'ConflictError',
     meaning:
-      'Nothing was changed: the answer would be too large, agents use the tool, a request with the same key is in progress, too many proposals ' +
-      'are open, or the proposal is closed, no longer valid or in conflict with the stored state.',
+      'The request conflicts with the stored state, a limit or another request. Nothing was changed. `error_code` states the reason.',
     members: {
       conflicts: Type.Optional(
         list(text(), {
@@ -78,12 +77,13 @@ const ERRORS = {
   },
   410: {
     name: 'GoneError',
-    meaning: 'The content of the version is no longer kept, or changes cannot be read from this cursor.',
+    meaning:
+      'The content of the version is no longer kept, changes cannot be read from this cursor, or the record of a repeated request was deleted or is hidden from the caller.',
     members: {
       reason: Type.Optional(
         Type.String({
           description:
-            'Only for a version. `pruned`: no longer kept; `deleted`: the record was deleted, or another one has its id now.',
+            'Absent for a cursor. `pruned`: the version is no longer kept; `deleted`: its record was deleted or is hidden from the caller.',
           enum: ['pruned', 'deleted'],
         }),
       ),
@@ -108,8 +108,11 @@ const ERRORS = {
     },
   },
   413: { name: 'ContentTooLargeError' },
-  415: { name: 'UnsupportedMediaTypeError', meaning: 'A body without a Content-Type is read as JSON.' },
-  428: { name: 'PreconditionRequiredError', meaning: 'This server or this token requires If-Match.' },
+  415: {
+    name: 'UnsupportedMediaTypeError',
+    meaning: 'The body must be JSON without a Content-Encoding. A body without a Content-Type is read as JSON.',
+  },
+  428: { name: 'PreconditionRequiredError', meaning: 'This server, token or operation requires If-Match.' },
   429: {
     name: 'TooManyRequestsError',
     meaning:
@@ -120,7 +123,7 @@ const ERRORS = {
   500: { name: 'InternalServerError', members: { outcome: OUTCOME } },
   503: {
     name: 'ServiceUnavailableError',
-    meaning: 'Not possible now. `reason` states why, Retry-After when to retry.',
+    meaning: 'The request cannot be served now. `reason` states why, and Retry-After states when to retry.',
     members: {
       reason: Type.String({ description: 'Why the request cannot be served now.', enum: [...UNAVAILABLE_REASONS] }),
       outcome: OUTCOME,
@@ -137,7 +140,7 @@ export const ERROR_ANSWERS: readonly TObject[] = Object.entries<ErrorAnswer>(ERR
   const shared = {
     error_code: Type.String({ enum: codes }),
     detail: Type.String({ description: 'A sentence for people.' }),
-    request_id: Type.String({ description: 'As in the header `X-Request-ID`, and in the log.' }),
+    request_id: Type.String({ description: 'The id of the request, as in the header `X-Request-ID` and in the log.' }),
   }
   return Type.Object({ ...shared, ...answer.members }, { $id: answer.name })
 })
@@ -158,7 +161,7 @@ export function responses(
 ): Record<number, object> {
   const all: Record<number, object> = {}
   const faults: OwnAnswer = {
-    description: 'Every fault of the request.',
+    description: 'The request is invalid. `detail` lists the faults.',
     body: reference(invalid),
     headers: ['warning'],
   }
@@ -179,11 +182,11 @@ export function readResponses(
   refusals: readonly ErrorStatus[] = [],
 ) {
   const headers = ['etag', ...more] as const
-  const unchanged = { description: 'The caller already has this answer.', headers }
+  const unchanged = { description: 'Unchanged: `If-None-Match` names the current answer.', headers }
   return responses({ 200: { description, body: found, headers }, 304: unchanged }, refusals)
 }
 
 /** Returns a sentence with the size limit and nesting limit of a body. `others` is appended. */
 export function bodyBounds(bytes: number, depth: number, others = ''): string {
-  return `A body of more than ${bytes} bytes gets 413, and one of more than ${depth} levels gets 422. ${others}`.trim()
+  return `A body of more than ${bytes} bytes is refused with 413, and a body with more than ${depth} levels of nesting with 422. ${others}`.trim()
 }

@@ -3,14 +3,14 @@ import type { Precondition } from '../updates/tag.js'
 import { parameter, patterned, queryFlag, queryId, queryMask } from '../validation/parameters.js'
 
 export const DryRun = queryFlag(
-  'Runs every check and returns the answer of the real request, but stores nothing. ETag names the stored state. A creation has neither ETag nor ' +
-    'Location, and the `id` in its answer is never assigned.',
+  '`true` runs every check and returns the answer that the real request would get, but stores nothing. An `ETag` is that of the stored state. ' +
+    'The answer to a creation has neither `ETag` nor `Location`, and its `id` is a placeholder.',
 )
 
 export function updateMask(body: TObject) {
   return queryMask(
     body,
-    'Field names separated by commas. Only these fields are read and written, and all others can be absent. With a mask, ' +
+    'Field names separated by commas. Only these fields of the body are stored, and all others can be absent. With a mask, ' +
       '`null` clears a nullable field. An empty mask changes nothing.',
   )
 }
@@ -36,7 +36,7 @@ export const IfMatch = entityTags(
 )
 
 export const IfMatchOfApproval = entityTags(
-  'The `ETag` of the proposal. The proposal is approved only if neither it nor its record has changed since that read.',
+  'The `ETag` of the proposal. The proposal is approved only if neither the proposal nor its agent or tool has changed since this tag was read.',
 )
 
 export const IfNoneMatch = entityTags('`*`, or entity tags. If one matches, the answer is 304 without a body.', true)
@@ -48,22 +48,22 @@ export const IfNoneMatchOfUpdate = entityTags(
 
 /** The precondition headers of a creation. */
 export const CreationPreconditions = {
-  'if-match': entityTags('Always answered with 412, because a creation has no stored state.'),
-  'if-none-match': entityTags('`*`, or entity tags. No effect, because a creation has no stored state.', true),
+  'if-match': entityTags('A creation with this header is refused with 412, because nothing is stored yet.'),
+  'if-none-match': entityTags('`*`, or entity tags. This header has no effect, because nothing is stored yet.', true),
 }
 
 const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
 /** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or an unquoted one without blanks, quotes, commas, `;` and backslashes. */
 export const IdempotencyKey = patterned(
   KEY,
-  'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repetition with the same key has no second effect: ' +
-    'its answer has the first `ETag` and, except after a deletion, the current record, as long as audit rows are kept. A dry run ignores the key.',
+  'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repeated request with the same key is not ' +
+    'carried out again. Its answer has the first `ETag` and the current record, or no content after a deletion. Keys are kept as long as audit rows. A dry run ignores the key.',
   'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"',
   header => KEY.exec(header)?.[1]?.replaceAll(/\\(.)/g, '$1') ?? header,
 )
 
 export const PastVersion = queryId(
-  'Returns this version, the last number in an `ETag` such as `"persona-12-7"`. Requires the right to update the record.',
+  'Returns the record as it was in this version, which is 7 in the `ETag` `"persona-12-7"`. Requires the right to update the record.',
 )
 
 export const NO_PRECONDITION: Precondition = { kind: 'none' }

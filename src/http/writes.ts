@@ -45,9 +45,9 @@ export const MESSAGE_LENGTH_MAX = 512
 
 const PROPOSING = {
   propose: queryFlag(
-    '`true` stores the update as a proposal and answers 202. Requires `If-Match`. For an agent, the right to see it is enough. With `dry_run=true`, nothing is stored.',
+    '`true` stores the update as a proposal and answers 202. Requires `If-Match`. To propose a change to an agent, the right to see the agent is enough. With `dry_run=true`, nothing is stored.',
   ),
-  message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: a message to those who decide.'),
+  message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: a message to the people who decide on the proposal.'),
 }
 
 /** The headers of acts that accept other headers than updates. */
@@ -57,7 +57,7 @@ const HEADERS: { readonly [A in Act]?: TObject } = {
 }
 
 export const RestoreRequest = Type.Object(
-  { version: identifier({ description: 'The earlier version, as numbered in the history.' }) },
+  { version: identifier({ description: 'The number of the earlier version in the history.' }) },
   { $id: 'RestoreRequest' },
 )
 export const RESTORES = { body: RestoreRequest, bodyLimit: 4 * 1024 }
@@ -239,7 +239,7 @@ function responsesOf(kind: ResourceKind, act: Act, record?: TSchema) {
     return responses({ 201: { description, body, headers: ['location', ...headers] } }, [...refusals, 410])
   }
   const now = { description: `The ${title} as it is now.`, body, headers }
-  const stored = { description: 'Stored. No body, because of `return=minimal`.', headers }
+  const stored = { description: 'Success without a body, because of `return=minimal`.', headers }
   const proposed = {
     description: 'The proposal, with `propose=true`.',
     body: { $ref: 'ProposalSummary' },

@@ -112,8 +112,8 @@ function reads(kind: keyof typeof KINDS) {
   const policy = { permission: 'basic', resource } as const
   const rest =
     kind === 'agent'
-      ? ', without the definitions and headers of its tools. history and restore accept deleted agents.'
-      : '. Header values are masks: send one back to keep its value.'
+      ? ', without the definitions and headers of its tools. For a deleted agent, use history and restore.'
+      : '. Header values are masked: send a mask back to keep the value.'
   return [
     operation(
       `list_${kind}s`,
@@ -184,7 +184,7 @@ function updates(kind: keyof typeof KINDS) {
     operation(
       `propose_${kind}_update`,
       { permission, resource, writes: true, proposes: true },
-      `Proposes an update for another person to approve, also if you cannot store it. Takes the arguments of plan_${kind}_update; message: the reason.`,
+      `Proposes an update for another person to approve. Use it if you cannot store the update. Takes the arguments of plan_${kind}_update; message: the reason.`,
       Type.Object({ ...input.properties, message }),
       async (ask, { message, ...args }) => {
         const { text, more } = await send(ask, args, { propose: true, message })
@@ -230,7 +230,7 @@ export const OPERATIONS = [
   operation(
     'validate_definition',
     { permission: 'manage:actions', resource: 'tool' },
-    'Checks a definition. Returns every fault with its place or, without faults, the operations. tool_id: also returns the effect of storing it there.',
+    'Checks a definition. Returns the faults with their places or, if there are none, the operations. tool_id: also returns the effect of storing the definition in this tool.',
     Type.Object({ definition: DEFINITION, tool_id: Type.Optional(ID) }),
     async (ask, { definition, tool_id }) => {
       const url = `/admin/tool/custom/validate${queryOf({ report: 'full', tool_id })}`
@@ -242,7 +242,7 @@ export const OPERATIONS = [
   operation(
     'history',
     { permission: 'basic' },
-    'Lists the changes of a tool or agent, also a deleted one, newest first. The first page also returns the current etag. before: the `next` of the previous page.',
+    'Lists the changes of a tool or agent (also of a deleted agent), newest first. The first page also returns the current etag. before: the `next` of the previous page.',
     Type.Object({ ...OF_EITHER, before: Type.Optional(ID) }),
     async (ask, { kind, id, before }) => {
       const { resource, read } = KINDS[kind]
@@ -255,7 +255,7 @@ export const OPERATIONS = [
   operation(
     'restore',
     { permission: 'basic', writes: true },
-    'Creates a new version with the content of an earlier one (see history) if the etag of history still matches.',
+    'Creates a new version of an agent or tool with the content of an earlier one. version and etag come from history; the etag must still match.',
     Type.Object({ ...OF_EITHER, version: ID, etag: ETAG }),
     async (ask, { kind, id, version, etag }) => {
       const headers = { 'if-match': tagOf(etag), prefer: 'return=minimal' }

@@ -12,7 +12,7 @@ import { type Ask, CallRefused, OPERATIONS, refusalOf } from './operations.js'
 /** The size limits of a message and of an operation's answer. Parsing larger ones would delay other requests, so clients must use the API for them. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
-const SERVES = { capabilities: { tools: {} }, instructions: 'Read the etag, plan, then store or propose the update.' }
+const SERVES = { capabilities: { tools: {} }, instructions: 'Get the etag, plan the update, then store or propose it.' }
 
 /** Imported at the first call, because most processes never need the package. Importing it takes a quarter of a second and 24 MB. */
 let sdk: Promise<typeof import('@modelcontextprotocol/server')> | undefined
@@ -91,7 +91,7 @@ function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
     const { statusCode, payload, rawPayload } = answer
     if (statusCode >= 300) throw refusalOf(statusCode, JSON.parse(payload), argument)
     if (rawPayload.length > ANSWER_BYTES_MAX)
-      throw refusalOf(413, { detail: 'The answer has more than 2 MiB: read it over HTTP.' })
+      throw refusalOf(413, { detail: 'The answer is larger than 2 MiB: use the HTTP API instead.' })
     const { etag, link, warning } = answer.headers
     const next = /[?&](?:after|before)=(\d+)>; rel="next"$/.exec(String(link))?.[1]
     return {

@@ -156,7 +156,9 @@ export const FIELDS = {
   icon_name: nullableShortText,
   search_start_date: nullableColumn('timestamptz', {
     request: optional(
-      nullable(dateTime(), { description: 'RFC 3339. Without an offset it is UTC; a bare date means midnight.' }),
+      nullable(dateTime(), {
+        description: 'RFC 3339. A time without an offset is in UTC; a date without a time means midnight.',
+      }),
     ),
     canonical: (date: string) => parseDateTime(date) ?? null,
     read: nullable(dateTime()),

@@ -127,7 +127,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     if (then.deleted)
       throw new Refused(
         'VERSION_NOT_FOUND',
-        `Agent ${state.id} was deleted in version ${version}: choose an earlier one.`,
+        `Agent ${state.id} was deleted in version ${version}: choose an earlier version.`,
       )
     const fields = fieldsOf(then, owns(state, caller) || strict)
     const base = state.deleted ? brought(state, caller) : state

@@ -12,7 +12,7 @@ export function registerReadPersona(app: FastifyInstance, options: OperationOpti
     summary: 'Read Persona',
     description:
       'Returns an agent that the caller can see. Send its `ETag` as `If-Match` of an update. With `version`, returns the agent ' +
-      'as it was, with related records as the caller can see them now.',
+      'as it was in that version, with related records as the caller can see them now.',
   })
 }
 

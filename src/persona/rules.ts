@@ -285,7 +285,7 @@ function referenceFault(relation: Relation, record: unknown): Omit<Fault, 'loc'>
   const { enabled, attachable } = record as References['tool_ids'][number] // the relation is `tool_ids`
   if (!enabled) return { msg: 'This tool is disabled and cannot be attached', type: 'tool_disabled' }
   if (attachable) return undefined
-  return { msg: 'This tool belongs to an MCP server that you may not manage', type: 'tool_forbidden' }
+  return { msg: 'This tool belongs to an MCP server that you do not have the right to manage', type: 'tool_forbidden' }
 }
 
 /** Returns the tools of an agent from its related records. */

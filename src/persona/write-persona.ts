@@ -78,7 +78,8 @@ export function registerCreatePersona(app: FastifyInstance, options: PersonaOpti
     summary: 'Create Persona',
     description:
       'Creates an agent that the caller owns. The body is that of an update without a mask. Absent optional fields get their default values. ' +
-      'So do fields that only an administrator may set, if the caller is not one. With an `Idempotency-Key`, a repetition creates no second agent. ' +
+      'If the caller is not an administrator, fields that only administrators may set also get their default values. ' +
+      'A repeated request with the same `Idempotency-Key` does not create a second agent. ' +
       BODY_BOUNDS,
     record: PersonaSnapshot,
     body: PersonaUpsertRequest,

@@ -26,7 +26,7 @@ const SUMMARY = {
   conflicts: nullable(
     list(text(), {
       description:
-        'Proposed fields that have changed since the base version, or all of them after more than 1,000 versions, or if audit rows since then were pruned. If there are any, the proposal cannot be approved.',
+        'Proposed fields that have changed since the base version. All proposed fields, if more than 1,000 versions were stored since then or audit rows were pruned. If the list is not empty, the proposal cannot be approved.',
     }),
   ),
   created_at: dateTime(),
@@ -40,7 +40,7 @@ export const ProposalSummary = Type.Object(SUMMARY, { $id: 'ProposalSummary' })
 export const ProposalRecord = Type.Object(
   {
     ...SUMMARY,
-    may_approve: Type.Boolean({ description: 'True if it is open, and the caller may approve it.' }),
+    may_approve: Type.Boolean({ description: 'True if the proposal is open and the caller may approve it.' }),
     changes: list(
       Type.Object({
         field: text(),

@@ -36,7 +36,7 @@ import { insertProposal, type ProposalRow, readFields, readProposal, requireRoom
 export const propose: Propose = async (job, message) => {
   const { database, request } = job
   const { key, kind, id } = request
-  const look = `Look for it with GET /proposals?kind=${kind}&id=${id}&state=open before you repeat it.`
+  const look = `Look for the proposal with GET /proposals?kind=${kind}&id=${id}&state=open before you repeat the request.`
   const unknown = unknownOutcome('the proposal was stored', key === null ? look : SAME_KEY)
   try {
     return await withRetries(() => proposeOnce(job, message)).catch(unknown)
@@ -47,9 +47,10 @@ export const propose: Propose = async (job, message) => {
   }
 }
 
-const readState = (id: number) => `Read GET /proposals/${id}: its state shows the outcome.`
+const readState = (id: number) => `Send GET /proposals/${id}: the state of the proposal shows the outcome.`
 
-const TAG_REQUIRED = 'A proposal must have If-Match with the ETag of the agent or tool that was read.'
+const TAG_REQUIRED =
+  'If-Match of a proposal must be the ETag of the agent or tool, not *. A GET of the agent or tool returns the ETag.'
 
 async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string): Promise<Stored<T>> {
   const { resource, database } = job
@@ -86,8 +87,9 @@ function answerOf<T extends ResourceTypes>(row: ProposalRow, decision: T['Decisi
 
 const ACTS = {
   approve:
-    'Stores the update of a proposal with the rights of the caller. Requires the `ETag` of the proposal as `If-Match`, and a caller other than ' +
-    'its author, unless `APPROVAL=anyone`. If a proposed field has changed since the base version, 409 names it, and nothing is stored.',
+    'Approves a proposal: stores its update with the rights of the caller. Requires the `ETag` of the proposal as `If-Match`. Authors cannot ' +
+    'approve their own proposals, unless the service runs with `APPROVAL=anyone`. If a proposed field has changed since the base version, ' +
+    'nothing is stored, and 409 names the field.',
   reject: 'Rejects a proposal with a reason. Requires the right to update the record.',
   withdraw: 'Withdraws a proposal. Only its author may do so.',
 }
@@ -124,7 +126,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
     asked: { headers?: TObject; body?: TObject },
     run: (request: FastifyRequest, row: ProposalRow, reply: FastifyReply) => Promise<void>,
   ): void {
-    const done = { description: 'The decision was stored.', headers: ['etag', 'warning'] } as const
+    const done = { description: 'The new state of the proposal was stored.', headers: ['etag', 'warning'] } as const
     const schema = {
       operationId: `${act}_proposal`,
       summary: `${act.charAt(0).toUpperCase()}${act.slice(1)} Proposal`,
@@ -200,7 +202,8 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
       const decision = await resource.decide(db, state, asked, locks).catch(error => {
         throw error instanceof InvalidRequest ? unusable(error) : error
       })
-      if (decision.changes.length === 0) throw new Refused('PROPOSAL_UNUSABLE', 'The record already has these values.')
+      if (decision.changes.length === 0)
+        throw new Refused('PROPOSAL_UNUSABLE', 'The agent or tool already has these values. Reject the proposal.')
       return { ...decision, command: `approve --proposal ${id} --author ${row.author.id}` }
     },
     write: async (db, state, decision, viewer, entry) => {

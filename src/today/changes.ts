@@ -108,7 +108,10 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     const sent = ['if-match', 'if-none-match', 'idempotency-key'].filter(name => request.headers[name] !== undefined)
     if (sent.length > 0) throw new InvalidRequest(sent.map(name => fault('extra_forbidden', ['header', name])))
     if (basis.preconditionRequired || basis.caller.token.requiresIfMatch)
-      throw new Refused('PRECONDITION_REQUIRED', 'If-Match is required, but not supported here. Ask the operator.')
+      throw new Refused(
+        'PRECONDITION_REQUIRED',
+        'If-Match is required, but this operation does not support it. Ask the operator to allow updates without If-Match.',
+      )
     if (!ids.every(isInt4)) throw new ResourceNotFound(kind)
     const changing: VersionedResource<T> = {
       ...resource,

@@ -57,10 +57,13 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
     return { ...answer, snapshot }
   } catch (error) {
     if (error instanceof ResourceNotFound)
-      throw new VersionGone('deleted', `This request created record ${id}, which is now deleted or hidden from you.`)
+      throw new VersionGone(
+        'deleted',
+        `This request was applied before, but record ${id} is now deleted or hidden from you.`,
+      )
     const failure = error instanceof Unavailable ? error : unavailableFor(error)
     if (failure === undefined || failure.outcome === 'applied') throw failure ?? error
-    const message = `The ${act} was applied, and its answer could not be read. Repeat it with the same Idempotency-Key.`
+    const message = `The ${act} was applied, but the answer could not be read. Repeat the request with the same Idempotency-Key.`
     throw new Unavailable(failure.reason, message, 'applied', { cause: error })
   }
 }

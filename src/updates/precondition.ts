@@ -19,7 +19,7 @@ export function requireDirect(
   if (!isCovered || isAdmin(caller) || changes.length === 0) return
   const isProposable = act === 'update' && changes.every(({ field }) => field !== 'enabled')
   const instead = isProposable ? PROPOSE : 'ask one of them.'
-  throw new Refused('APPROVAL_REQUIRED', `Only administrators may change this directly: ${instead}`)
+  throw new Refused('APPROVAL_REQUIRED', `Only administrators may make this change directly: ${instead}`)
 }
 
 const PROPOSE = 'propose it with propose=true (in MCP: propose_agent_update or propose_tool_update).'
@@ -31,7 +31,7 @@ export function isStale({ kind, precondition }: Asked, { id, version }: Versione
   return !preconditionHolds(precondition, entityTag(kind, id, version))
 }
 
-const IF_MATCH_REQUIRED = 'This update must have If-Match. A GET of the agent or tool returns its current ETag.'
+const IF_MATCH_REQUIRED = 'This request must have If-Match. A GET of the agent or tool returns its current ETag.'
 
 /**
  * Returns the decision if the request's preconditions hold. `decision` is undefined if the request contains an unknown mask and `If-Match` names an

@@ -87,7 +87,10 @@ export async function readPast(
     )
   const values: PastValues = Object.fromEntries(changes.map(({ key, from }) => [key, from]))
   if (values.removed !== undefined)
-    throw new VersionGone('deleted', 'At that version, this id belonged to another record, since deleted.')
+    throw new VersionGone(
+      'deleted',
+      'At that version, this id belonged to another record, which has been deleted. Choose a later version.',
+    )
   // Every resource has a name. An empty name means that the tool had been removed by then and was created again later.
   if (values.deleted === true || values.name === '')
     throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted. Choose another version.`)
@@ -105,7 +108,9 @@ export function restored<D extends Decision, Left extends ReadonlyMap<string, st
   left: Left,
 ) {
   if (strict && left.size > 0)
-    throw new Forbidden(`You do not have the right to restore ${[...left.values()].join(' and ')}.`)
+    throw new Forbidden(
+      `You cannot restore ${[...left.values()].join(' and ')}. Without Prefer: handling=strict, the other fields are restored.`,
+    )
   return { ...decision, left, command: `restore --version ${version}` }
 }
 

@@ -54,7 +54,7 @@ export const unknownOutcome = (stored: string, remedy: string) => (cause: unknow
   throw new Unavailable('database_unreachable', message, 'unknown', { cause })
 }
 
-export const SAME_KEY = 'Repeat it with the same Idempotency-Key: it is applied once.'
+export const SAME_KEY = 'Repeat the request with the same Idempotency-Key: it is applied only once.'
 
 function auditRow({ resource_kind: kind, resource_id, version_after, request_id }: AuditEntry) {
   const rows = queries().selectFrom('audit').select('version_after').where('resource_kind', '=', kind)
@@ -66,9 +66,9 @@ function auditRow({ resource_kind: kind, resource_id, version_after, request_id 
 function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { key, precondition } }: Job<T>): string {
   if (key !== null) return SAME_KEY
   if (act === 'creation')
-    return 'Look for the record in the list before you repeat it, to avoid a second one. Send an Idempotency-Key with the next creation.'
-  if (act === 'deletion') return 'Repeat it: 404 then means that it was applied.'
+    return 'Look for the record in the list before you repeat the request, to avoid a second record. Send an Idempotency-Key with the next creation.'
+  if (act === 'deletion') return 'Repeat the request: 404 then means that the deletion was applied.'
   if (precondition.kind !== 'tags')
-    return 'Read the record before you repeat it: a repetition could overwrite later changes of others.'
-  return 'Repeat it with the same If-Match: 200 means that it is stored, and 412 names later changes.'
+    return 'Read the record before you repeat the request, because it could overwrite later changes of others.'
+  return 'Repeat the request with the same If-Match: 200 or 204 means that the change is stored, and 412 names later changes.'
 }

@@ -90,7 +90,7 @@ for (const [act, prepare] of Object.entries(WRITES)) {
       const answer = await write.send(service, headers)
       passAll()
       t.match(answer, { status: 503, body: { reason: 'database_unreachable', outcome: 'unknown' } })
-      const advice = `It is not known whether the ${act} was applied. Repeat it with the same Idempotency-Key`
+      const advice = `It is not known whether the ${act} was applied. Repeat the request with the same Idempotency-Key`
       t.match(answer.body.detail, advice)
       goOn()
       const repeated = async (by: ServiceProcess) => {
@@ -205,11 +205,11 @@ t.test('503 unknown, with the way to find out, when the commit of a proposal or 
   }
   const url = '/persona/1?update_mask=name&propose=true'
   const keyed = { 'if-match': etag, 'idempotency-key': '"a lost proposal"' }
-  const again = /not known whether the proposal was stored\. Repeat it with the same Idempotency-Key/
+  const again = /not known whether the proposal was stored\. Repeat the request with the same Idempotency-Key/
   t.match(await lost(loseNextAnswer, url, { name: 'by key' }, keyed), unknown(again))
   t.equal((await ask(direct, 'PATCH', url, { name: 'by key' }, keyed)).status, 202)
   const list = '/proposals?kind=persona&id=1&state=open'
-  const look = `It is not known whether the proposal was stored. Look for it with GET ${list} before`
+  const look = `It is not known whether the proposal was stored. Look for the proposal with GET ${list} before`
   t.match((await lost(loseNextAnswer, url, { name: 'without' }, { 'if-match': etag })).body.detail, look)
   const listed = (await ask(direct, 'GET', list)).body as unknown as { id: number }[]
   t.equal(listed.length, 2)
@@ -223,7 +223,10 @@ t.test('503 unknown, with the way to find out, when the commit of a proposal or 
   ] as const
   for (const [id, act, outcome, state, ...sent] of acts) {
     const answer = await lost(act === 'approve' ? hang : loseNextAnswer, `/proposals/${id}/${act}`, ...sent)
-    t.match(answer, unknown(new RegExp(`the ${outcome}. Read GET /proposals/${id}: its state shows the outcome.$`)))
+    t.match(
+      answer,
+      unknown(new RegExp(`the ${outcome}. Send GET /proposals/${id}: the state of the proposal shows the outcome.$`)),
+    )
     await eventually(async () => (await read(id)).body.state === state)
   }
 })
