@@ -66,10 +66,8 @@ t.test('also where an agent has 150 tools', async t => {
       select sha256(convert_to('names ' || n, 'UTF8')), 'null', 4, array['f' || least(n, 149)] from generate_series(1, 150) n
       returning hash, function_names)
     insert into tool (name, definition_hash) select function_names[1], hash from d returning id`.execute(database.db)
-  const attached = await call('PATCH', '/persona/1?update_mask=tool_ids', {
-    token: admin,
-    body: { tool_ids: rows.map(({ id }) => id) },
-  })
+  const body = { tool_ids: rows.map(({ id }) => id) }
+  const attached = await call('PATCH', '/persona/1?update_mask=tool_ids', { token: admin, body })
   t.match(attached.headers.warning, /tools \d+ \(f149\) and \d+ \(f149\) both have a function f149:/)
   const put = await call('PUT', `/admin/tool/custom/${rows[0]?.id}`, {
     token: admin,
