@@ -57,7 +57,7 @@ const SETTINGS = Type.Object({
       'REQUIRE_APPROVAL',
       ['none', 'tools', 'all'],
       'none',
-      'Changes that anyone except administrators must propose.',
+      'Which changes require an administrator or an approved proposal.',
     ),
     approval: choice(
       'APPROVAL',

@@ -104,7 +104,7 @@ function addresses(ids: Map<string, number | string>, path: (id: number | string
   return new Map([...ids].map(([name, id]) => [name, path(id)]))
 }
 
-/** The maximum number of concurrent requests of a token. */
+/** The number of requests that the test sends at once. A token can use half of the pool, so the pool is twice as large. */
 const AT_ONCE = 10
 
 const world = await worldApp(t, { DATABASE_POOL_SIZE: String(2 * AT_ONCE) })

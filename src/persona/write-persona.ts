@@ -137,8 +137,8 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
     operationId: 'delete_persona',
     summary: 'Delete Persona',
     description:
-      'Deletes an agent: nobody can see it any more, and all its links are removed. Its history is kept. ' +
-      'Only its owner and administrators may delete it.',
+      'Deletes an agent and removes all its links. Its history is kept. Only its owner and administrators may delete it, and only they ' +
+      'can still find it (`GET /persona?deleted=true`) and restore it.',
     ask: () => ({ masked: false, warnings: ({ overwritten }) => overwritten.map(overwriteWarning) }),
   })
 }

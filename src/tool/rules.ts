@@ -211,7 +211,7 @@ function secretNotes(
   const isBeyond = staying.length > 0 && added.length > 0
   if (state.managed_as === 'group' && (turnsOn || isBeyond)) {
     const what = turnsOn ? 'turn passthrough_auth on' : `let it send the ${staying.join(' and the ')} to a new server`
-    const advice = turnsOn ? '' : ' Replace or remove them in the same update.'
+    const advice = turnsOn ? '' : ' Otherwise, replace, remove or turn off these secrets in the same update.'
     throw new Forbidden(
       `Only the owner of this tool and callers with manage:actions may ${what}.${advice}`,
       'manage:actions',

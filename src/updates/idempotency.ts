@@ -33,7 +33,7 @@ export function requestKey(
 
 /** The result of the first request with a key. */
 export interface FirstAnswer {
-  /** The id of the resource. Absent if a version before 3.0 stored a request without changes. The path then contains the id. */
+  /** The id of the resource. Absent in rows that a release before 3.0 stored for an update that changed nothing. The id is then in the path. */
   id?: number
   version: number
 }

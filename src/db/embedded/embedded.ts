@@ -185,7 +185,7 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
   })
   let failed: Error | undefined
   server.once('error', error => (failed = error))
-  server.stdin?.on('error', () => undefined) // the shell can end before the line is written
+  server.stdin?.on('error', () => undefined) // ignores EPIPE, because the shell may have ended before `ended` is written
   server.once('exit', () => server.stdin?.end('ended\n'))
   while (failed === undefined && !hasEnded(server)) {
     const { pid, state } = readPidFile(home)
