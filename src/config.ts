@@ -7,7 +7,7 @@ import { InvalidKeyRing, parseKeyRing } from './secrets/key-ring.js'
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
 
 /** Matches the addresses, networks and network names that Fastify accepts. Fastify parses the list. */
-const PROXIES = String.raw`(?:loopback|linklocal|uniquelocal|[\da-fA-F]*[.:][\da-fA-F.:]*(?:/\d{1,3})?)`
+const PEER = String.raw`(?:loopback|linklocal|uniquelocal|[\da-fA-F]*[.:][\da-fA-F.:]*(?:/\d{1,3})?)`
 
 const MIB = 2 ** 20
 
@@ -23,12 +23,12 @@ const SETTINGS = Type.Object({
     trustProxy: text(
       'TRUST_PROXY',
       'Proxies whose X-Forwarded-For is trusted: addresses, networks, `loopback`; comma-separated.',
-      { default: '', pattern: `^(?:${PROXIES}(?:\\s*,\\s*${PROXIES})*)?$`, form: 'addresses or networks (10.0.0.0/8)' },
+      { default: '', pattern: `^(?:${PEER}(?:\\s*,\\s*${PEER})*)?$`, form: 'addresses or networks such as 10.0.0.0/8' },
     ),
     corsOrigins: Type.Array(
       text('CORS_ORIGINS', '', {
         pattern: String.raw`^https?://[\w.:[\]-]+$`,
-        form: 'origins such as https://console.example.com',
+        form: 'origins such as https://console.example.com, without a path',
       }),
       {
         env: 'CORS_ORIGINS',
@@ -37,8 +37,8 @@ const SETTINGS = Type.Object({
         description: 'Origins of web pages that may call this service.',
       },
     ),
-    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'Time to serve after SIGTERM while readiness fails.'),
-    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest wait for requests at shutdown.'),
+    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'After SIGTERM, time to serve while readiness fails.'),
+    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit for requests at shutdown.'),
   }),
   database: Type.Object({
     url: Type.Optional(text('DATABASE_URL', 'PostgreSQL 15 or later. Absent: the embedded server.')),
@@ -78,7 +78,7 @@ const SETTINGS = Type.Object({
   }),
   history: Type.Object({
     auditRetentionDays: count('AUDIT_RETENTION_DAYS', 400, 1, 100_000, 'Age at which audit rows are pruned.'),
-    versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Earlier contents kept per agent or tool.'),
+    versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Earlier contents per agent or tool, at most 64 MiB.'),
   }),
 })
 
@@ -212,5 +212,5 @@ function count(env: string, byDefault: number | undefined, minimum: number, maxi
 }
 
 function toggle(env: string, byDefault: boolean, description: string) {
-  return Type.Boolean({ env, default: byDefault, takes: 'on, off', form: 'one of on, off', description })
+  return Type.Boolean({ env, default: byDefault, takes: 'on, off', form: 'on or off', description })
 }

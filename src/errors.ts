@@ -117,15 +117,14 @@ export class ResourceNotFound extends Refused {
 
 /** The answer would exceed the size limit, because of the stored data and not because of the request. */
 export class SnapshotTooLarge extends Refused {
-  constructor(bytes: number, bytesMax: number) {
-    const found = `The tools in this answer take ${bytes} bytes, but at most ${bytesMax} are allowed`
-    const advice = 'Use smaller definitions, or give the agent fewer tools: set tool_ids with Prefer: return=minimal.'
-    super('SNAPSHOT_TOO_LARGE', `${found}. ${advice}`)
+  constructor(what: string, bytes: number, bytesMax: number, advice: string) {
+    super('SNAPSHOT_TOO_LARGE', `${what} ${bytes} bytes, but an answer can contain at most ${bytesMax}. ${advice}`)
   }
 }
 
 export const STALE = {
-  changed: 'The stored state is not the one that If-Match names. Read the current state and apply the change to it.',
+  changed:
+    'The stored state is not one that If-Match names. Read the current state, then repeat the change with its ETag.',
   unknown_tag:
     'If-Match names a state that this agent or tool never had, or a weak tag (W/). Read the record and send the ETag of the answer.',
   matched:
@@ -179,10 +178,11 @@ export class RateLimited extends Refused {
     readonly limit: Limit,
     quota: number,
     resetS = RETRY_AFTER_S,
+    work = 'requests',
   ) {
     const sentences = {
-      token: `This token has made ${quota} requests in this minute, which is its limit.`,
-      'token-requests': `This token has reached its limit of ${quota} concurrent requests. Wait for answers before you send more.`,
+      token: `This token has reached its limit of requests per minute (${quota}).`,
+      'token-requests': `This token has reached its limit of concurrent ${work} (${quota}). Wait for answers before you send more.`,
       'token-waiting': 'This token already has a request that waits for changes; only one is allowed.',
     }
     super('RATE_LIMITED', `${sentences[limit]} Try again in ${resetS} s.`, {

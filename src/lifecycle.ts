@@ -117,7 +117,7 @@ export class Lifecycle {
       const { lack, command } = schemaAdvice(found)
       return unavailable('schema_behind', `${lack.replace('the', 'The')}. The operator must run: ${command}`)
     }
-    const advice = `The database schema needs version ${found.oldestProgram} or later of this service. The operator must update it.`
+    const advice = `The database schema needs version ${found.oldestProgram} or later of this service. The operator must update the service.`
     return unavailable('schema_ahead', advice)
   }
 

@@ -14,7 +14,7 @@ const GROUPS: Record<string, string> = {
 
 const INTRODUCTION = `# Configuration
 
-Settings are environment variables, read once at the start. An empty value counts as absent. A value that cannot be used ends the start with status
+Settings are environment variables, read once at the start. An empty value counts as absent. An invalid value ends the start with status
 78. \`npm run golden\` makes this page from \`src/config.ts\`.
 `
 

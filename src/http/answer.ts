@@ -45,7 +45,7 @@ export function addWarnings(reply: FastifyReply, texts: readonly string[]): void
 }
 
 export function unknownFieldWarnings(places: readonly Loc[]): string[] {
-  return places.map(loc => `unknown field ${shortened(loc.join('.'))} ignored`)
+  return places.map(loc => `unknown field ${shortened(loc.join('.'))} was ignored`)
 }
 
 export function notRestoredWarning(name: string): string {
@@ -53,7 +53,7 @@ export function notRestoredWarning(name: string): string {
 }
 
 export function overwriteWarning({ field, by, ageS }: Overwritten): string {
-  return `field ${field} overwrites a change that ${by} made ${ageS} seconds ago`
+  return `field ${field} overwrites a change that ${by} made ${ageS} s ago`
 }
 
 /** Converts text to printable ASCII for a quoted header value. Quotes and backslashes become `'`; characters outside ASCII become `?`. */

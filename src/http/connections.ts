@@ -112,13 +112,13 @@ function asksWithin({ request }: Exchange): boolean {
 }
 
 const IN_DOUBT =
-  'It is not known whether the change was stored. Repeat the request with the same If-Match or Idempotency-Key; if it had neither, read the current state first.'
+  'It is not known whether the change was stored. Repeat the request with the same If-Match or Idempotency-Key; if it had neither, first check what is stored.'
 
 /** Answers a request that is unfinished at the shutdown timeout. The outcome of an update is unknown if the handler may have begun. */
 function answerLate({ request, reply }: Exchange): void {
   const mayBeAtWork = request.body !== undefined || request.routeOptions.schema?.body === undefined
   const isUnknown = mayBeAtWork && request.policy?.writes === true
-  const message = `The process ended before it answered the request. ${isUnknown ? IN_DOUBT : TRY_AGAIN}`
+  const message = `This process is shutting down and could not answer the request in time. ${isUnknown ? IN_DOUBT : TRY_AGAIN}`
   handleError(new Unavailable('draining', message, isUnknown ? 'unknown' : 'not_applied'), request, reply)
 }
 

@@ -41,7 +41,7 @@ function answerRefused(error: unknown, request: FastifyRequest, reply: FastifyRe
   }
   if (status === 500) request.log.error({ err: refused.cause, error_code: code }, 'the request failed')
   const isUnchanged = code === 'SNAPSHOT_TOO_LARGE' && request.policy?.writes
-  const detail = `${isUnchanged ? 'Nothing was changed. ' : ''}${refused.message}`
+  const detail = `${isUnchanged ? 'This request changed nothing. ' : ''}${refused.message}`
   reply.code(status).headers(headers).type(JSON_TYPE)
   reply.send(JSON.stringify({ error_code: code, detail, request_id: request.id, ...extra }))
 }

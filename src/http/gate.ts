@@ -40,7 +40,7 @@ export class Gate {
   constructor(readonly config: Config) {
     const { concurrentRequestsMax: waitingMax } = config.limits
     const max = Math.ceil(waitingMax / 10)
-    const refusal = () => overloaded(max, 'whose tokens are not yet verified')
+    const refusal = () => overloaded(max, ' with tokens that are not verified yet')
     this.#known = new LRUCache({ max: 10 * waitingMax })
     this.#strangers = new Semaphore(max, config.database.lockTimeoutMs, refusal, waitingMax)
   }
@@ -59,7 +59,7 @@ export class Gate {
     const { concurrentRequestsMax } = this.config.limits
     if (this.#admitted >= concurrentRequestsMax) {
       leave()
-      throw overloaded(concurrentRequestsMax, 'of all callers')
+      throw overloaded(concurrentRequestsMax)
     }
     this.#admitted++
     this.#places.set(request, leave)
@@ -111,8 +111,8 @@ export class Gate {
   }
 }
 
-function overloaded(max: number, whose: string): Unavailable {
-  const message = `The limit of ${max} concurrent requests ${whose} is reached. ${TRY_AGAIN}`
+function overloaded(max: number, which = ''): Unavailable {
+  const message = `The service is busy: it has reached its limit of concurrent requests${which} (${max}). ${TRY_AGAIN}`
   return new Unavailable('overloaded', message, 'not_applied')
 }
 

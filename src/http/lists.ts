@@ -83,17 +83,17 @@ export const HistoryEntry = Type.Object(
     fields: list(text()),
     changes: Type.Unsafe<Change[] | null>({
       type: ['array', 'null'],
-      description: 'Null if the content is no longer kept.',
+      description: 'Null if the values are no longer kept.',
       items: Type.Object({
         field: text(),
         from: Type.Optional(
           Type.Unknown({
             description:
-              'The old value as in a snapshot, with names next to ids (`null` for a file that the caller cannot see). Absent if the value is ' +
-              'larger than 4 KiB: read the earlier version instead.',
+              'The old value as in a snapshot, with names next to ids. A name or a file that the caller cannot see is `null`. Absent if the ' +
+              'value is larger than 4 KiB: read the earlier version instead.',
           }),
         ),
-        to: Type.Optional(Type.Unknown({ description: 'The new value, in the form of `from`.' })),
+        to: Type.Optional(Type.Unknown({ description: 'The new value, with the form and size limit of `from`.' })),
       }),
     }),
   },
@@ -170,9 +170,9 @@ export function registerHistory<T extends ResourceTypes>(
         operationId: `read_${kind}_history`,
         summary: isAgent ? 'Read Persona History' : 'Read Tool History',
         description:
-          'Lists the changes, newest first. Requires the right to update the record; for a deleted agent, only its owner and administrators have ' +
-          'this right. `Link` with `rel="next"` leads to the next page. Secrets are masked, and related records have their current names. ' +
-          'If contents of older versions are no longer kept, a `Warning` names the first version whose content is.',
+          'Lists the changes, newest first. Requires the right to update the record. `Link` with `rel="next"` leads to the next page. Secrets ' +
+          'are masked, and related records have their current names. If older contents are no longer kept, a `Warning` names the oldest version ' +
+          `that can be read.${isAgent ? ' Only the owner and administrators can read the history of a deleted agent.' : ''}`,
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of entries in a page. Default: ${HISTORY_RECORDS}.`),

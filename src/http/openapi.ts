@@ -8,13 +8,13 @@ import { list, nullable, reference, text } from '../validation/vocabulary.js'
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',
   etag:
-    'The entity tag of the stored version or of the answer. `If-Match` of an update accepts it, unless it belongs to a list, a history, a proposal, ' +
-    '`/me` or `/runtime`.',
+    'The entity tag. Updates accept the tag of an agent or a tool in `If-Match`, but not that of a list, a history, a proposal, `/me` or ' +
+    '`/runtime`.',
   'idempotent-replayed':
-    '`true` if the same request with this `Idempotency-Key` was stored before. An `ETag` is then that of the first answer.',
-  link: 'The next page, relative to this address, with `rel="next"`; absent on the last.',
-  location: 'The address of the new record.',
-  'preference-applied': 'The requested preferences that had an effect: `handling=strict`, `return=minimal`.',
+    '`true` if the same request with this `Idempotency-Key` was stored before. The `ETag` is then that of the first answer or, for a proposal, the current one.',
+  link: 'The next page, relative to this address, with `rel="next"`; absent on the last page.',
+  location: 'The address of the new record or proposal.',
+  'preference-applied': 'The requested preferences that were applied: `handling=strict`, `return=minimal`.',
   ratelimit: 'The requests left (`r`), and the seconds until the quota is restored (`t`): `"token";r=599;t=60`.',
   'ratelimit-policy':
     'The quota of the token: `"token";q=600;w=60` means 600 requests in 60 s. In a 429, the limit that was reached.',
@@ -59,7 +59,7 @@ const ERRORS = {
   409: {
     name: 'ConflictError',
     meaning:
-      'The request conflicts with the stored state, a limit or another request. Nothing was changed. `error_code` states the reason.',
+      'The request conflicts with the stored state, a limit or another request. The request changed nothing. `error_code` states the reason.',
     members: {
       conflicts: Type.Optional(
         list(text(), {
@@ -71,19 +71,19 @@ const ERRORS = {
           description: 'With `TOOL_IN_USE`: agents that use the tool and that the caller can see, at most 100.',
         }),
       ),
-      others: Type.Optional(Type.Integer({ description: 'With `TOOL_IN_USE`: the number of agents not in `agents`.' })),
+      others: Type.Optional(Type.Integer({ description: 'With `TOOL_IN_USE`: how many more agents use the tool.' })),
     },
     headers: ['retry-after'],
   },
   410: {
     name: 'GoneError',
     meaning:
-      'The content of the version is no longer kept, changes cannot be read from this cursor, or the record of a repeated request was deleted or is hidden from the caller.',
+      '`VERSION_GONE`: the version is no longer kept, or its record was deleted or is hidden from the caller. `CURSOR_GONE`: changes cannot be read from this cursor.',
     members: {
       reason: Type.Optional(
         Type.String({
           description:
-            'Absent for a cursor. `pruned`: the version is no longer kept; `deleted`: its record was deleted or is hidden from the caller.',
+            'Absent with `CURSOR_GONE`. `pruned`: the version is no longer kept; `deleted`: its record was deleted or is hidden from the caller.',
           enum: ['pruned', 'deleted'],
         }),
       ),
@@ -95,14 +95,14 @@ const ERRORS = {
     members: {
       reason: Type.String({
         description:
-          '`changed`: the state changed since a tag of `If-Match`; `unknown_tag`: the agent or tool never had such a tag; `matched`: ' +
+          '`changed`: `If-Match` does not name the stored state; `unknown_tag`: `If-Match` has no strong tag that the agent or tool ever had; `matched`: ' +
           '`If-None-Match` names the stored state; `nothing_stored`: a creation has no state for `If-Match`.',
         enum: Object.keys(STALE),
       }),
-      current_etag: nullable(text({ description: 'The tag of the stored state; null before a creation.' })),
+      current_etag: nullable(text({ description: 'The tag of the stored state; null for a creation.' })),
       changed: Type.Unsafe<unknown>({
         type: ['array', 'null'],
-        description: 'The changes since the tag of `If-Match`; null if unknown.',
+        description: 'The fields that changed after the state in `If-Match`; null if unknown.',
         items: Type.Object({ field: Type.String(), by: Type.String(), at: Type.String({ format: 'date-time' }) }),
       }),
     },
@@ -116,14 +116,15 @@ const ERRORS = {
   429: {
     name: 'TooManyRequestsError',
     meaning:
-      'RateLimit-Policy names the limit: `token` (requests per minute), `token-requests` or `token-waiting` (concurrent requests). Retry-After states when to retry.',
+      'RateLimit-Policy names the limit: `token` (requests per minute), `token-requests` (concurrent requests) or `token-waiting` (requests that wait for changes). Retry-After states when to retry.',
     headers: ['retry-after', ...OF_CALLERS],
   },
   431: { name: 'HeadersTooLargeError' },
   500: { name: 'InternalServerError', members: { outcome: OUTCOME } },
   503: {
     name: 'ServiceUnavailableError',
-    meaning: 'The request cannot be served now. `reason` states why, and Retry-After states when to retry.',
+    meaning:
+      'The request cannot be served now. `reason` states why. Retry-After, absent with `key_missing`, states when to retry.',
     members: {
       reason: Type.String({ description: 'Why the request cannot be served now.', enum: [...UNAVAILABLE_REASONS] }),
       outcome: OUTCOME,
@@ -139,7 +140,7 @@ export const ERROR_ANSWERS: readonly TObject[] = Object.entries<ErrorAnswer>(ERR
   const codes = Object.entries(ERROR_CODES).flatMap(([code, its]) => (its === Number(status) ? [code] : []))
   const shared = {
     error_code: Type.String({ enum: codes }),
-    detail: Type.String({ description: 'A sentence for people.' }),
+    detail: Type.String({ description: 'A message for people.' }),
     request_id: Type.String({ description: 'The id of the request, as in the header `X-Request-ID` and in the log.' }),
   }
   return Type.Object({ ...shared, ...answer.members }, { $id: answer.name })

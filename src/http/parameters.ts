@@ -3,8 +3,8 @@ import type { Precondition } from '../updates/tag.js'
 import { parameter, patterned, queryFlag, queryId, queryMask } from '../validation/parameters.js'
 
 export const DryRun = queryFlag(
-  '`true` runs every check and returns the answer that the real request would get, but stores nothing. An `ETag` is that of the stored state. ' +
-    'The answer to a creation has neither `ETag` nor `Location`, and its `id` is a placeholder.',
+  '`true` checks the request and returns its answer, but stores nothing. Read-only tokens, and changes that require approval, are accepted. An ' +
+    ' `ETag` is that of the stored state. The answer to a creation has neither `ETag` nor `Location`, and its `id` is a placeholder.',
 )
 
 export function updateMask(body: TObject) {
@@ -57,13 +57,13 @@ const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
 export const IdempotencyKey = patterned(
   KEY,
   'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repeated request with the same key is not ' +
-    'carried out again. Its answer has the first `ETag` and the current record, or no content after a deletion. Keys are kept as long as audit rows. A dry run ignores the key.',
+    'carried out again. The answer then has the current record and, except for a proposal, the first `ETag`. The answer to a deletion is empty. Keys are kept as long as audit rows. A dry run ignores the key.',
   'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"',
   header => KEY.exec(header)?.[1]?.replaceAll(/\\(.)/g, '$1') ?? header,
 )
 
 export const PastVersion = queryId(
-  'Returns the record as it was in this version, which is 7 in the `ETag` `"persona-12-7"`. Requires the right to update the record.',
+  'Returns the record as it was in this version, for example `7` for the `ETag` `"persona-12-7"`. Requires the right to update the record.',
 )
 
 export const NO_PRECONDITION: Precondition = { kind: 'none' }
@@ -76,7 +76,7 @@ export const Prefer = Type.Optional(
       description:
         '`handling=strict`: unknown fields get 422, fields that the caller cannot change get 403. ' +
         '`return=minimal`: an answer without the record, 201 for a creation and 204 for an update. Exception: an update ' +
-        'with an outdated `If-Match` that changes nothing gets 200 with the record.',
+        'that changes nothing and has an outdated `If-Match` gets 200 with the record. A validation ignores `return=minimal`.',
     },
     header => ({ value: preferencesIn(header) }),
   ),

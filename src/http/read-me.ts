@@ -25,7 +25,7 @@ export const CallerRecord = Type.Object(
     user: Type.Object({ id: uuid(), email: text(), kind: enumeration(['person', 'service_account']) }),
     permission: enumeration(PERMISSIONS, { description: "The user's highest permission within the token's scopes." }),
     managed_groups: list(Type.Object({ id: identifier(), name: text() }), {
-      description: 'The groups that the caller manages; empty if the scopes exclude the tool operations.',
+      description: 'The groups that the caller manages; empty for a token with the scope `basic` alone.',
     }),
     token: Type.Object({
       id: identifier(),
@@ -33,8 +33,8 @@ export const CallerRecord = Type.Object(
         description:
           '`null`: all rights of the user. With `read` or `runtime`, the token stores nothing; with `propose`, only proposals.',
       }),
-      persona_ids: nullable(list(identifier()), { description: 'The agents that the token is bound to.' }),
-      tool_ids: nullable(list(identifier()), { description: 'The tools that the token is bound to.' }),
+      persona_ids: nullable(list(identifier()), { description: 'The agents of a bound token; null if none.' }),
+      tool_ids: nullable(list(identifier()), { description: 'The tools of a bound token; null if none.' }),
       requires_if_match: flag({ description: 'True if updates with this token must have `If-Match`.' }),
       expires_at: nullable(dateTime()),
     }),

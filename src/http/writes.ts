@@ -45,7 +45,7 @@ export const MESSAGE_LENGTH_MAX = 512
 
 const PROPOSING = {
   propose: queryFlag(
-    '`true` stores the update as a proposal and answers 202. Requires `If-Match`. To propose a change to an agent, the right to see the agent is enough. With `dry_run=true`, nothing is stored.',
+    '`true` stores the update as a proposal and answers 202. Requires `If-Match` with an `ETag`. To propose a change to an agent, the right to see the agent is enough. With `dry_run=true`, nothing is stored.',
   ),
   message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: a message to the people who decide on the proposal.'),
 }
@@ -238,7 +238,7 @@ function responsesOf(kind: ResourceKind, act: Act, record?: TSchema) {
     const description = `The new ${title}; no body with \`return=minimal\`.`
     return responses({ 201: { description, body, headers: ['location', ...headers] } }, [...refusals, 410])
   }
-  const now = { description: `The ${title} as it is now.`, body, headers }
+  const now = { description: `The ${title} after the change.`, body, headers }
   const stored = { description: 'Success without a body, because of `return=minimal`.', headers }
   const proposed = {
     description: 'The proposal, with `propose=true`.',

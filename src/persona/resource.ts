@@ -20,6 +20,7 @@ import {
   attachedIds,
   bytesOfTools,
   decidePersona,
+  FEWER_TOOLS,
   isVisible,
   type PersonaDecision,
   type PersonaUpdate,
@@ -66,7 +67,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   },
   render: async (db, state, bytesMax, isRead) => {
     const bytes = bytesOfTools(state)
-    if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax)
+    if (bytes > bytesMax) throw new SnapshotTooLarge('The tools of this agent take', bytes, bytesMax, FEWER_TOOLS)
     const hashes = shownToolsOf(state).map(tool => tool.definition_hash)
     return renderPersona(state, await definitionsOf(db, hashes), isRead)
   },

@@ -294,6 +294,10 @@ export function shownToolsOf({ tool_ids, related }: Pick<PersonaState, 'tool_ids
   return related.tool_ids.filter(({ id }) => ids.has(id))
 }
 
+/** The advice if the tools of an agent exceed the size limit of one answer. */
+export const FEWER_TOOLS =
+  'The agent needs fewer or smaller tools. With Prefer: return=minimal, its tool_ids can still be updated.'
+
 /** Returns the size of an agent's tools in an answer, in bytes. */
 export function bytesOfTools(agent: PersonaState): number {
   return shownToolsOf(agent).reduce((sum, tool) => sum + bytesShown(tool), 0)

@@ -7,7 +7,7 @@ import { readResponses, responses } from '../http/openapi.js'
 import { IfNoneMatch } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { actorOf } from '../http/writes.js'
-import { isVisible } from '../persona/rules.js'
+import { FEWER_TOOLS, isVisible } from '../persona/rules.js'
 import { PersonaRecord } from '../persona/schema.js'
 import { openSecret } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
@@ -86,7 +86,8 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
       const state = request.prefetched as RuntimeState | null // set by the route's `lookup`
       if (state === null || !isVisible(state, request.caller)) throw new ResourceNotFound('persona')
       const { secret_bytes, tools, ...agent } = state
-      if (tools === null) throw new SnapshotTooLarge(secret_bytes, SECRET_BYTES_MAX)
+      if (tools === null)
+        throw new SnapshotTooLarge('The headers of the tools take', secret_bytes, SECRET_BYTES_MAX, FEWER_TOOLS)
       const { llm_model_provider_override: provider, llm_model_version_override: version } = agent
       const shown = members({ ...agent, model: { provider, version } }, AGENT_MEMBERS)
       // The entity tag uses the mask of each header value, because rotating keys does not change the mask.
@@ -140,7 +141,8 @@ async function callableTools(options: ToolOptions, request: FastifyRequest, tool
     const shown = Object.fromEntries([...TOOL_FIELDS, 'version' as const].map(name => [name, tool[name]]))
     const functions = await functionsOf(options, request, tool) // one after another, because a token can use only one worker at a time
     answerBytes += Buffer.byteLength(functions)
-    if (answerBytes > options.snapshotBytesMax) throw new SnapshotTooLarge(answerBytes, options.snapshotBytesMax)
+    if (answerBytes > options.snapshotBytesMax)
+      throw new SnapshotTooLarge('The tools take at least', answerBytes, options.snapshotBytesMax, FEWER_TOOLS)
     callable.push({ ...shown, id: tool.id, headers: headersOf(options.ring, tool), ...JSON.parse(functions) })
   }
   return withUniqueNames(callable)

@@ -22,6 +22,8 @@ export interface ToolTypes extends ResourceTypes {
   Decision: ToolDecision
 }
 
+const SMALLER = 'The tool needs a smaller definition. With Prefer: return=minimal, its definition can still be updated.'
+
 /** How the update engine reads, decides, stores and shows custom tools. */
 export const toolResource: VersionedResource<ToolTypes> = {
   kind: 'tool',
@@ -61,7 +63,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   render: async (db, state, bytesMax) => {
     const { definition_text, definition_hash: hash } = state
     const bytes = bytesShown(state)
-    if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax)
+    if (bytes > bytesMax) throw new SnapshotTooLarge('This tool takes', bytes, bytesMax, SMALLER)
     const text = definition_text ?? (await definitionsOf(db, [hash])).of(state)
     return renderTool(state, text)
   },

@@ -143,7 +143,7 @@ export function boundFaults(faults: readonly Fault[], limit = 100): Fault[] {
 export const SENTENCES = {
   missing: 'Field required',
   extra_forbidden: 'Extra inputs are not permitted',
-  parameter_repeated: 'Input should be given once, and was given more than once',
+  parameter_repeated: 'Input should be given once, but was given more than once',
   string_type: 'Input should be a valid string',
   string_nul: 'Input should be a string without NUL characters',
   string_unicode: 'Input should be a valid string, unable to parse raw data as a unicode string',

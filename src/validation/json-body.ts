@@ -32,7 +32,7 @@ export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody
   const text = new TextDecoder().decode(bytes)
   const refused = (one: Fault): ParsedBody => ({ kind: 'refused', faults: [one] })
   const invalid = (at: number, reason: string) => refused(fault('json_invalid', ['body', at], `: ${reason}`))
-  if (!isUtf8(bytes)) return invalid(text.indexOf('\ufffd'), 'the bytes here are not UTF-8')
+  if (!isUtf8(bytes)) return invalid(text.indexOf('\ufffd'), 'the bytes at this position are not UTF-8')
   try {
     return bodyOf(text === '' ? 'null' : text, bounds)
   } catch (error) {

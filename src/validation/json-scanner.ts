@@ -89,7 +89,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     for (let unit = text.charCodeAt(i); unit !== QUOTE; unit = text.charCodeAt(++i)) {
       if (unit >= 0x20 && unit !== BACKSLASH) continue
       at = i
-      if (unit !== BACKSLASH) throw expected('no control character') // the text can also end here
+      if (unit !== BACKSLASH) throw expected(String.raw`an escape such as \n instead of a control character`) // the text can also end here
       const escaped = ++at
       if (!matches(ESCAPE) || (text.charAt(escaped) === 'u' && at - escaped < 5))
         throw expected('a valid escape sequence')
@@ -112,7 +112,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
 
   function count(): void {
     if (++nodes <= nodesMax) return
-    const reason = `holds more than ${nodesMax} objects, lists, strings and commas together`
+    const reason = `has more than ${nodesMax} objects, lists, strings and commas in total: the limit is exceeded`
     throw new JsonRefused('json_too_many_nodes', at, reason)
   }
 }

@@ -70,7 +70,7 @@ t.test('a field for administrators is that of a new agent, with a Warning; stric
   const fields = { ...NEW, name: 'For administrators', ...forAdmins, nmae: 1 }
   const answer = await post(fields)
   t.match(answer.json(), { is_default_persona: false, display_priority: 3 })
-  t.match(warningsOf(answer), [/is_default_persona has its default value/, /unknown field nmae ignored/])
+  t.match(warningsOf(answer), [/is_default_persona has its default value/, /unknown field nmae was ignored/])
   t.equal((await post({ ...fields, nmae: undefined }, { prefer: 'handling=strict' })).statusCode, 403)
   t.same(faultsOf(await post(fields, { prefer: 'handling=strict' })), ['body.nmae extra_forbidden'])
   t.match((await post(fields, {}, '', admin)).json(), { is_default_persona: true, display_priority: 3 })

@@ -78,7 +78,7 @@ t.test('422 for everything that an update refuses, with the same places, and not
     t.same(faultsOf(answer), faults)
   }
   t.same(await hashOfEverything(database.db), before)
-  t.match(warningsOf(await post({ ...NEW, nmae: 1 })), [/unknown field nmae ignored/])
+  t.match(warningsOf(await post({ ...NEW, nmae: 1 })), [/unknown field nmae was ignored/])
   t.equal((await post({ ...NEW, description: null, custom_headers: null, oauth_config_id: null })).statusCode, 201)
   const long = { ...DEFINITION, 'x-long': 'x'.repeat(100_000) }
   t.equal((await post({ ...NEW, definition: long })).statusCode, 201, 'from a worker')

@@ -73,7 +73,7 @@ t.test('X-Forwarded-For is believed of the proxies that TRUST_PROXY names, and o
 t.test('TRUST_PROXY and ports that cannot work are faults of the configuration', async t => {
   readConfig({ PORT: '0', METRICS_PORT: '0', TRUST_PROXY: 'loopback,10.0.0.0/8 , ::1,2001:db8::/32,192.0.2.1' })
   for (const bad of ['true', '1', 'proxy.example.com', '10.0.0.1/8/8', '10.0.0.0/']) {
-    const fault = new InvalidConfiguration(['TRUST_PROXY: must be addresses or networks (10.0.0.0/8)'])
+    const fault = new InvalidConfiguration(['TRUST_PROXY: must be addresses or networks such as 10.0.0.0/8'])
     t.throws(() => readConfig({ TRUST_PROXY: bad }), fault, bad)
   }
   const fault = new InvalidConfiguration(['METRICS_PORT: must differ from PORT'])

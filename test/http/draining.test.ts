@@ -112,7 +112,7 @@ t.test('503 schema_ahead: a running process stops once a probe has seen a schema
   const rename = () => app.inject({ method: 'PATCH', url, headers, payload: { name: 'New' } })
   await sql`insert into schema_requirement values ('9999_later', '99.0.0')`.execute(database.db)
   t.match(await service.readiness(), { reason: 'schema_ahead' })
-  const detail = /version 99\.0\.0 or later of this service\. The operator must update it\./
+  const detail = /version 99\.0\.0 or later of this service\. The operator must update the service\./
   t.match((await rename()).json(), { reason: 'schema_ahead', outcome: 'not_applied', detail })
   await sql`update schema_requirement set oldest_program = '0.0.1' where migration = '9999_later'`.execute(database.db)
   t.match(await service.readiness(), { status: 'ready' }, 'a step that this program can live with')

@@ -44,7 +44,7 @@ t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others g
   t.match(refused.headers.ratelimit, /^"token";r=0;t=\d+$/)
   t.strictSame(refused.json(), {
     error_code: 'RATE_LIMITED',
-    detail: `This token has made 3 requests in this minute, which is its limit. Try again in ${refused.headers['retry-after']} s.`,
+    detail: `This token has reached its limit of requests per minute (3). Try again in ${refused.headers['retry-after']} s.`,
     request_id: refused.headers['x-request-id'],
   })
   saysItsLimit(t, refused)
@@ -84,7 +84,7 @@ t.test('404 in turn for a new token among made-up ones; 503 if too many wait; kn
   for (const token of [late, mintToken('person').token]) {
     const refused = await ask(service, { token })
     t.strictSame([refused.statusCode, refused.headers['retry-after']], [503, '1'])
-    const detail = /^The limit of 2 concurrent requests whose tokens are not yet verified is reached\./
+    const detail = / reached its limit of concurrent requests with tokens that are not verified yet \(2\)\./
     t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', detail })
   }
   t.equal((await ask(service, {})).statusCode, 401, 'no token needs no look-up')
@@ -139,7 +139,7 @@ t.test('503 for all while CONCURRENT_REQUESTS_MAX requests are in progress', asy
   t.match(refused.json(), {
     error_code: 'SERVICE_UNAVAILABLE',
     reason: 'overloaded',
-    detail: /^The limit of 2 concurrent requests of all/,
+    detail: /^The service is busy: it has reached its limit of concurrent requests \(2\)\./,
   })
   await unlock()
   for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 404)

@@ -101,7 +101,7 @@ t.test('the rules of the root hold: rights, tags, keys, dry runs, strict handlin
     patch(`/persona/${id}${query}`, { ...SEVEN, ...body }, alice, headers)
   t.equal((await send({ name: 'x' }, { 'if-match': `"persona-${id}-9"` })).statusCode, 412)
   t.match((await send({ name: 'Dry' }, {}, '?dry_run=true')).json(), { name: 'Dry', is_listed: true })
-  t.match(warningsOf(await send({ nmae: 1 })), [/unknown field nmae ignored/])
+  t.match(warningsOf(await send({ nmae: 1 })), [/unknown field nmae was ignored/])
   const strict = await send({ nmae: 1, is_featured: null }, { prefer: 'handling=strict' })
   t.strictSame(faultsOf(strict), ['body.nmae extra_forbidden'])
   const sent = { token: alice, body: { ...SEVEN, name: 'Once' }, headers: { 'idempotency-key': '"once"' } }

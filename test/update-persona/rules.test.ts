@@ -207,7 +207,7 @@ t.test('the rules of the mask itself', async t => {
     t.match(await messages('?update_mask=nam'), [/'nam' is not a field$/])
     t.match(await messages(`?update_mask=${'x'.repeat(100)}`), [/'x{64}\.\.\.' is not a field$/])
     t.match(await messages('?update_mask=&dryrun=1'), ['Extra inputs are not permitted'])
-    t.match(await messages('?update_mask=&update_mask='), ['Input should be given once, and was given more than once'])
+    t.match(await messages('?update_mask=&update_mask='), ['Input should be given once, but was given more than once'])
   })
   t.test('422: a field that the mask names is missing', async t => {
     const body = { descripton: 'x' }
@@ -248,7 +248,7 @@ t.test('422 of attaching more tools than an answer may take; 409 where they have
   t.strictSame(faultsOf(await update({ tool_ids: [12] })), ['body.tool_ids snapshot_too_large'])
   await query`insert into persona_tool (persona_id, tool_id) values (11, 12)`
   t.match(await call('GET', '/persona/11', { token }), { statusCode: 409, body: /SNAPSHOT_TOO_LARGE/ })
-  t.match((await update({ description: 'refused' })).json(), { detail: /^Nothing was changed\. / })
+  t.match((await update({ description: 'refused' })).json(), { detail: /^This request changed nothing\. / })
   const stored = await update({ description: 'stored' }, minimal)
   t.equal(stored.statusCode, 204, stored.body)
   const stale = String(stored.headers.etag).replace(/\d+"$/, '1"')

@@ -118,7 +118,7 @@ export class BodyWorkers {
 export function bodyTurns(max: number, waitMs: number) {
   const busy = `No worker for large definitions became free in time. ${TRY_AGAIN}`
   const ofAll = () => new Unavailable('overloaded', busy, 'not_applied')
-  const ofOne = () => new RateLimited('token-requests', 1)
+  const ofOne = () => new RateLimited('token-requests', 1, undefined, 'checks of large definitions')
   const all = new Semaphore(max, waitMs, ofAll)
   const ofKey = new Map<string, Semaphore>()
   return async <Result>(key: string, work: () => Promise<Result>): Promise<Result> => {
