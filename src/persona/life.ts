@@ -52,7 +52,6 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
 export const personaDeletion: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'deletion',
-  isAlone: () => false,
   decide: async (db, state, { caller }, locks) => {
     requireDeletable(state, caller)
     const decision = decideDeletion(state)
@@ -117,7 +116,6 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
   ...personaResource,
   act: 'restoration',
   isVisible: (state, caller) => personaResource.isVisible(state, caller) || (state.deleted && owns(state, caller)),
-  isAlone: (_, { dryRun }) => dryRun,
   decide: async (db, state, request, locks) => {
     const { caller, strict } = request
     const { version } = request.fields

@@ -45,10 +45,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   newRow: owner_id => ({ ...Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]])), owner_id }),
   reads: PERSONA_READS,
   isVisible,
-  isAlone: (state, update) => {
-    const content = update.dryRun ? state : appliedTo(state, update).content
-    return RELATIONS.every(([relation]) => content[relation] === state[relation])
-  },
+  isAlone: ({ changes }) => !changes.some(({ field }) => isRelation(field)),
   decide: async (db, state, update, locks) => {
     requireEditable(state, update.caller, update.proposes) // checked before rows are locked
     const applied = appliedTo(state, update)

@@ -21,22 +21,13 @@ export async function definitionsOf(executor: Executor, hashes: readonly (string
   return { of: ({ definition_hash: hash }) => (hash === null ? 'null' : kept(found.get(hash)).text) }
 }
 
-/** Reads a stored definition. Throws `Unavailable` if the definition was pruned after its hash was read. */
-export async function storedDefinition(executor: Executor, hash: string): Promise<CheckedDefinition> {
-  return kept((await storedDefinitions(executor, [hash])).get(hash))
-}
-
-function kept(definition: CheckedDefinition | undefined): CheckedDefinition {
+/** Returns a definition. Throws `Unavailable` if it is undefined, because it was pruned after its hash was read. */
+export function kept(definition: CheckedDefinition | undefined): CheckedDefinition {
   if (definition !== undefined) return definition
   throw new Unavailable('overloaded', `A definition was removed while it was being read. ${TRY_AGAIN}`, 'not_applied')
 }
 
-/** Returns the text of a stored definition; undefined if it was pruned. */
-export async function definitionText(executor: Executor, hash: string): Promise<string | undefined> {
-  return (await storedDefinitions(executor, [hash])).get(hash)?.text
-}
-
-/** Returns stored definitions by hash. Reads uncached definitions with one statement. */
+/** Returns stored definitions by hash, without those that were pruned. Reads uncached definitions with one statement. */
 export async function storedDefinitions(executor: Executor, hashes: readonly (string | null)[]) {
   const asked = [...new Set(hashes)].filter(hash => hash !== null)
   const cached = asked.flatMap(hash => known.get(hash) ?? [])

@@ -29,7 +29,6 @@ interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
 export const toolRestoration: VersionedResource<RestoreTypes> = {
   ...toolResource,
   act: 'restoration',
-  isAlone: (_, { dryRun }) => dryRun,
   decide: async (db, state, request, locks) => {
     requireManageable(state)
     const { version } = request.fields
@@ -78,7 +77,6 @@ interface DeletionTypes extends Omit<ToolTypes, 'Request'> {
 export const toolDeletion: VersionedResource<DeletionTypes> = {
   ...toolResource,
   act: 'deletion',
-  isAlone: () => false,
   decide: async (db, state, request) => {
     const { release, detaches, detached, actor, caller } = request
     requireManageable(state)

@@ -4,10 +4,9 @@ import type { Executor } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { originsOf } from '../definition/index.js'
 import { SnapshotTooLarge, VersionGone } from '../errors.js'
-import { sameValue } from '../updates/field-table.js'
 import type { PastValues, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { isInt4 } from '../validation/vocabulary.js'
-import { definitionsOf, definitionText, storedDefinition } from './definition-cache.js'
+import { definitionsOf, kept, storedDefinitions } from './definition-cache.js'
 import { factsOf, noteFacts } from './definition-facts.js'
 import { BLANK_TOOL } from './fields.js'
 import { type Header, shownHeaders } from './headers.js'
@@ -31,10 +30,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
   newRow: user_id => ({ ...BLANK_TOOL, user_id }),
   reads: TOOL_READS,
   isVisible: () => true, // every authenticated caller can see tools (DECISIONS section 6)
-  isAlone: (state, { dryRun, fields: { custom_headers: headers, oauth_config_id: config = null } }) => {
-    const keepsHeaders = headers === undefined || sameValue(headers, shownHeaders(state.headers))
-    return dryRun || (keepsHeaders && (config === null || config === state.oauth_config_id))
-  },
+  isAlone: ({ changes, headers }) =>
+    headers === null && !changes.some(({ field, to }) => field === 'oauth_config_id' && to !== null),
   decide: async (db, state, request, locks) => {
     const { oauth_config_id: id = null, definition, custom_headers: headers, passthrough_auth: passes } = request.fields
     const isId = id !== null && isInt4(id)
@@ -84,7 +81,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
 export async function toolThen(db: Executor, state: ToolState, values: PastValues): Promise<ToolState> {
   const { definition = state.definition_hash, custom_headers, ...columns } = values
   const hash = definition as string | null // audit rows contain the hash
-  const definition_text = hash === null ? 'null' : await definitionText(db, hash)
+  const definition_text = hash === null ? 'null' : (await storedDefinitions(db, [hash])).get(hash)?.text
   if (definition_text === undefined)
     throw new VersionGone('pruned', `The definition of tool ${state.id} at that version is no longer kept.`)
   const shown = (custom_headers as Header[] | undefined) ?? shownHeaders(state.headers)
@@ -95,7 +92,7 @@ export async function toolThen(db: Executor, state: ToolState, values: PastValue
 
 /** Returns an update with `fields` and a stored definition, which is not checked again. Throws `Unavailable` if the definition was pruned. */
 export async function updateOfStored(db: Executor, fields: ToolUpdateFields, hash: string | null) {
-  const definition = hash === null ? {} : { definition: await storedDefinition(db, hash) }
+  const definition = hash === null ? {} : { definition: kept((await storedDefinitions(db, [hash])).get(hash)) }
   return { fields: { ...fields, ...definition }, origins: await readOrigins(db, hash), definitionFaults: [] }
 }
 
@@ -103,7 +100,7 @@ export async function updateOfStored(db: Executor, fields: ToolUpdateFields, has
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
   const cached = factsOf(hash).origins
   if (cached !== undefined || hash === null) return cached ?? new Set()
-  const text = await definitionText(executor, hash)
+  const text = (await storedDefinitions(executor, [hash])).get(hash)?.text
   const stored = text === undefined ? new Set<string>() : originsOf(JSON.parse(text))
   noteFacts(hash, { origins: stored })
   return stored

@@ -123,20 +123,21 @@ async function storeAlone<T extends ResourceTypes>(
   job: Job<T>,
   state: T['State'] | null,
   attempt: Attempt<T>,
-  isOfNow = false,
 ): Promise<Stored<T> | undefined> {
   const { resource, request } = job
   const { db } = job.database
-  if (state === null || request.key !== null || !resource.isAlone(state, request)) return undefined
+  if (state === null || request.key !== null || resource.act === 'deletion') return undefined
   const decision = await decide(db, job, state)
-  const writes = decision.changes.length > 0 && !request.dryRun
-  if (!writes && !isOfNow) {
+  if (decision.changes.length === 0 || request.dryRun) {
     // The record may have changed while the body was arriving.
     const now = await readNow(db, job)
-    return await storeAlone({ ...job, request: now.request }, now.state, attempt, true)
+    const asked = { resource, request: now.request }
+    const decisionNow = await decide(db, asked, now.state)
+    const writes = decisionNow.changes.length > 0 && !request.dryRun
+    return writes ? undefined : await answerOf(db, asked, now.state, decisionNow)
   }
+  if (!resource.isAlone(decision)) return undefined
   const answer = await answerOf(db, job, state, decision)
-  if (!writes) return answer
   const entry = auditEntry(resource, state, decision, request.actor)
   attempt.written = { entry, answer: { ...answer, version: entry.version_after } }
   const version = await resource.write(db, state, decision, viewerParameters(request.caller), entry)

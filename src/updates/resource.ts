@@ -102,8 +102,8 @@ export interface VersionedResource<T extends ResourceTypes> {
     read: Statement<ViewerParameters & { id: number }, { state: T['State'] }>
   }
   isVisible(state: T['State'], caller: Caller): boolean
-  /** True if the request needs no transaction, because it changes only columns of the resource's own row or is a dry run. */
-  isAlone(state: T['State'], request: T['Request']): boolean
+  /** True if the decision changes only columns of the resource's own row, so that `write` needs no transaction. */
+  isAlone(decision: T['Decision']): boolean
   /**
    * Decides on the request. Reads newly referenced records with at most one statement. `locks`: first locks the rows that the write needs, which
    * requires a transaction. Throws refusals.

@@ -43,7 +43,7 @@ t.test('round trips to the database, authentication included, when nobody else i
     ['an agent update that changes a column', () => change({ description: 'two' }), 200, 2],
     ['return=minimal', () => change({ description: 'three' }, '', { prefer: 'return=minimal' }), 204, 2],
     ['with a key', () => change({ description: 'four' }, '', { 'idempotency-key': 'one' }), 200, 9],
-    ['new labels', () => change({ label_ids: [1, 2] }), 200, 9],
+    ['new labels', () => change({ label_ids: [1, 2] }), 200, 10],
     ['fewer labels', () => change({ label_ids: [1] }), 200, 8],
     ['an agent update that changes nothing', () => change({ label_ids: [1] }), 200, 2],
     ['a dry run', () => change({ description: 'five' }, '&dry_run=true'), 200, 2],

@@ -15,7 +15,7 @@ import { InvalidRequest, type Loc } from '../../errors.js'
 import { openSecret } from '../../secrets/cipher.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { shownMask } from '../../secrets/mask.js'
-import { definitionText } from '../../tool/definition-cache.js'
+import { storedDefinitions } from '../../tool/definition-cache.js'
 import { BLANK_TOOL, COLUMNS, type ToolContent } from '../../tool/fields.js'
 import { namesBeside } from '../../tool/function-names.js'
 import { toolCreation } from '../../tool/life.js'
@@ -54,14 +54,14 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
   const ids = val(matches.map(({ id }) => Number(id)))
   const states = await readStates(db, toolStates(viewerWithValues(OPERATOR)).where('t.id', '=', anyOf(ids)))
   const stored = new Map(states.map(state => [state.id, state]))
+  const hashes = states.map(({ definition_hash: hash }) => hash)
+  const definitions = await storedDefinitions(db, hashes)
   const planned: Planned<ToolTypes>[] = []
   for (const match of matches) {
     const id = Number(match.id)
     const before = stored.get(id) ?? blankTool(id)
-    if (before.definition_hash !== null) {
-      const text = await definitionText(db, before.definition_hash)
-      if (text !== undefined) before.definition_text = text
-    }
+    const text = definitions.get(before.definition_hash ?? '')?.text
+    if (text !== undefined) before.definition_text = text
     const given = await givenTool(db, match, catalogue, around, before)
     const decision = decideAsOperator(before, given, around.ring, catalogue, match.loc)
     if (decision === undefined) continue // the catalogue has the faults
