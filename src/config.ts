@@ -109,8 +109,8 @@ export function readConfig(env: Environment): Config {
     return [group, Object.fromEntries(values.filter(([, value]) => value !== undefined))]
   })
   const config = Object.fromEntries(groups) as Config // the next line checks the values
-  const faults = [...Value.Errors(SETTINGS, config)].map(({ schema }) => `${schema.env}: must be ${schema.form}`)
-  faults.push(...secretFaults(config), ...databaseFaults(config, env))
+  const malformed = [...Value.Errors(SETTINGS, config)].map(({ schema }) => `${schema.env}: must be ${schema.form}`)
+  const faults = [...new Set(malformed), ...secretFaults(config), ...databaseFaults(config, env)] // once for a list
   const { port, metricsPort } = config.server
   if (metricsPort !== 0 && metricsPort === port) faults.push('METRICS_PORT: must differ from PORT')
   if (faults.length > 0) throw new InvalidConfiguration([...faults, ...misspeltWarning(env)])
@@ -166,15 +166,15 @@ export function misspeltWarning(env: Environment): string[] {
   const names = describeSettings().map(({ name }) => name)
   const misspelt = Object.keys(env).flatMap(name => {
     if (names.includes(name)) return []
-    if (REMOVED.includes(name)) return [`${name} was removed in 3.0: unset it`]
+    if (REMOVED.includes(name)) return [`${name} (removed in 3.0)`]
     const written = name.toUpperCase()
     const distances = name.length < 8 ? [1] : [1, 2] // with two edits, short variable names of other programs would match
     const near = distances.flatMap(edits => names.filter(each => isWithin(edits, written, each)))
     const longer = names.filter(each => name.includes('_') && each.startsWith(`${written}_`))
     const [meant] = [...near, ...longer]
-    return meant === undefined ? [] : [`${name.slice(0, 64)}: did you mean '${meant}'?`]
+    return meant === undefined ? [] : [`${name.slice(0, 64)} (did you mean ${meant}?)`]
   })
-  return misspelt.length > 0 ? [`unknown variables are ignored: ${misspelt.join('; ')}`] : []
+  return misspelt.length > 0 ? [`unknown variables are ignored: ${misspelt.join(', ')}`] : []
 }
 
 /** True if at most `edits` insertions, deletions and replacements of letters turn `a` into `b`. */

@@ -65,7 +65,7 @@ function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Confi
   const logged = (work: () => Promise<object>) => async () => {
     try {
       const pruned = await work()
-      if (Object.values(pruned).some(count => count > 0)) log.info(pruned, 'history beyond its retention was removed')
+      if (Object.values(pruned).some(count => count > 0)) log.info(pruned, 'history beyond its limits was removed')
     } catch (error) {
       log.warn({ err: error }, 'history could not be pruned; trying again later')
     }

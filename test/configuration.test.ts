@@ -37,12 +37,12 @@ t.test('a variable whose name is close to a setting is named; one of another pro
   const others = { SECRET_KEY: 'SECRET_KEYS', LOGLEVEL: 'LOG_LEVEL' }
   const beginnings = { RATE_LIMIT: 'RATE_LIMIT_PER_MINUTE', statement_timeout: 'STATEMENT_TIMEOUT_MS' }
   for (const [name, meant] of Object.entries({ ...near, ...others, ...beginnings }))
-    t.equal(told(name), `unknown variables are ignored: ${name}: did you mean '${meant}'?`)
-  t.equal(told('CONSOLE'), 'unknown variables are ignored: CONSOLE was removed in 3.0: unset it')
+    t.equal(told(name), `unknown variables are ignored: ${name} (did you mean ${meant}?)`)
+  t.equal(told('CONSOLE'), 'unknown variables are ignored: CONSOLE (removed in 3.0)')
   for (const name of ['PATH', 'HOME', 'HOSTNAME', 'PGHOST', 'NODE_ENV', 'TZ', 'DATA', 'LOGNAME', 'AGENTS_TOOL_1_X'])
     t.equal(told(name), '', name)
   const production = { NODE_ENV: 'production', DATABSE_URL: 'hunter2' }
-  t.throws(() => readConfig(production), { message: /DATABSE_URL: did you mean 'DATABASE_URL'\?/ })
+  t.throws(() => readConfig(production), { message: /DATABSE_URL \(did you mean DATABASE_URL\?\)/ })
   const warnings = (url: string) => settingWarnings({}, readConfig({ DATABASE_URL: url }))
   t.match(warnings('postgresql://u:hunter2@db.example.com/a'), [/^DATABASE_URL names a remote host and no sslmode/])
   t.strictSame(warnings('postgresql://u@db.example.com/a?sslmode=disable'), [])

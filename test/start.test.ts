@@ -192,7 +192,7 @@ t.test('standard output is JSON lines, also for warnings about settings', async 
   const lines = (await output).trimEnd().split('\n')
   t.ok(lines.length > 2)
   const msg =
-    /^unknown variables are ignored: DATABSE_URL: did you mean 'DATABASE_URL'\?; RATE_LIMIT_PER_MINUET: did you/
+    /^unknown variables are ignored: DATABSE_URL \(did you mean DATABASE_URL\?\), RATE_LIMIT_PER_MINUET \(did you/
   const warned = lines.map(line => JSON.parse(line)).filter(({ level }) => level === 40)
   t.match(warned, [{ msg }])
   t.equal(warned.length, 1)

@@ -3,7 +3,7 @@ import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { ERROR_CODES, type ErrorCode, TRY_AGAIN, Unavailable } from '../errors.js'
-import { handleError } from './error-handler.js'
+import { handleError, isDryRun } from './error-handler.js'
 import { clientAddressOf } from './request.js'
 
 /** The time to send the last answers after the shutdown timeout. */
@@ -117,7 +117,7 @@ const IN_DOUBT =
 /** Answers a request that is unfinished at the shutdown timeout. The outcome of an update is unknown if the handler may have begun. */
 function answerLate({ request, reply }: Exchange): void {
   const mayBeAtWork = request.body !== undefined || request.routeOptions.schema?.body === undefined
-  const isUnknown = mayBeAtWork && request.policy?.writes === true
+  const isUnknown = mayBeAtWork && request.policy?.writes === true && !isDryRun(request)
   const message = `This process is shutting down and could not answer the request in time. ${isUnknown ? IN_DOUBT : TRY_AGAIN}`
   handleError(new Unavailable('draining', message, isUnknown ? 'unknown' : 'not_applied'), request, reply)
 }

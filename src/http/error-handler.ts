@@ -76,9 +76,13 @@ function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'
 }
 
 /** True if the request could repeat a stored update. The outcome `not_applied` could then be wrong. */
-function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
-  const { dry_run: dryRun } = query as { dry_run?: unknown } // a string before validation, a boolean afterwards
-  return policy?.writes === true && headers['idempotency-key'] !== undefined && dryRun !== true && dryRun !== 'true'
+function isRepeatable(request: FastifyRequest): boolean {
+  return request.policy?.writes === true && request.headers['idempotency-key'] !== undefined && !isDryRun(request)
+}
+
+/** True if the request stores nothing. `dry_run` is a string before validation, and a boolean afterwards. */
+export function isDryRun({ query }: FastifyRequest): boolean {
+  return String((query as { dry_run?: unknown }).dry_run) === 'true'
 }
 
 /** Answers 404 for unknown paths, and 405 with the allowed methods for other methods of known paths. Does not read the body. */

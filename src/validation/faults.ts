@@ -162,7 +162,7 @@ export const SENTENCES = {
   uuid_parsing: 'Input should be a valid UUID, 32 hexadecimal digits in the form 8-4-4-4-12',
   datetime_type: 'Input should be a valid datetime',
   datetime_from_date_parsing:
-    'Input should be a valid datetime or date in RFC 3339 form, of the years 1 to 9999 in UTC',
+    'Input should be a valid datetime or date in RFC 3339 form, with a year from 1 to 9999 in UTC',
   json_invalid: 'JSON decode error',
   key_forbidden: 'This key is not allowed',
 } as const

@@ -63,7 +63,7 @@ t.test('78: without a database a command says what to set, and makes nothing; an
   const folder = t.testdir()
   const env = { DATABASE_URL: '', DATABSE_URL: 'x', DATA_DIR: join(folder, 'data'), SECRET_KEYS: '' }
   const stderr =
-    /DATABSE_URL: did you mean 'DATABASE_URL'\?\n.*DATABASE_URL is not set, and there is no embedded database in DATA_DIR/
+    /DATABSE_URL \(did you mean DATABASE_URL\?\)\n.*DATABASE_URL is not set, and there is no embedded database in DATA_DIR/
   for (const line of ['user create alice@example.com', 'status', 'keys status', 'init a@b.example'])
     t.match(await agentctl({ url: '', args: line.split(' '), env }), { status: 78, stderr })
   t.same(readdirSync(folder), [])
