@@ -132,7 +132,8 @@ async function pruned(
     } catch (error) {
       if (!(error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation)) throw error
       await sql`rollback to savepoint removal`.execute(trx)
-      Object.assign(outcome, { action: 'kept', reason: `first remove its references in the table ${error.table}` })
+      const noun = Object.values(TABLES).find(({ table }) => error.table?.startsWith(table))?.noun
+      Object.assign(outcome, { action: 'kept', reason: `first remove all references to it from ${noun}s` })
     }
     await sql`release savepoint removal`.execute(trx)
   }

@@ -19,13 +19,12 @@ async function findPerson(db: Kysely<Tables>, named: string) {
   const id = account?.id ?? uuid
   if (id === null)
     throw new Refusal(
-      `no account has the email ${named}: correct the email, or, for an erased account, give the id that agentctl user list shows in erased-ID@erased.invalid`,
+      `no account has the email ${named}: correct the email. For an erased account, give the id: agentctl user list shows it as erased-ID@erased.invalid`,
     )
   const counted = await sql<{ audit_rows: number }>`
     select count(*)::integer as audit_rows from audit where ${hasAddress(id)}`.execute(db)
   const { audit_rows = 0 } = counted.rows[0] ?? {}
-  if (account === undefined && audit_rows === 0)
-    throw new Refusal(`no data about ${named} is stored, so there is nothing to erase`)
+  if (account === undefined && audit_rows === 0) throw new Refusal(`there is nothing to erase about ${named}`)
   return { email: account?.email ?? id, id, has_account: account !== undefined, audit_rows }
 }
 

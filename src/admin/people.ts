@@ -20,7 +20,7 @@ export async function createUser(
       .onConflict(conflict => conflict.doNothing())
       .returning('id')
       .executeTakeFirst()
-    if (row === undefined) throw new Refusal(`the user ${user.email} already exists: change it with apply`)
+    if (row === undefined) throw new Refusal(`the user ${user.email} already exists: change it with agentctl apply`)
     await recordAccess(trx, actor, [{ kind: 'user', subject: row.id, action: 'created' }])
     return row.id
   })
@@ -113,6 +113,6 @@ export async function lockUser(
     where lower(email) = lower(${named}::text) or id = ${canonicalUuid(named) ?? null}::uuid
     order by lower(email) = lower(${named}::text) desc limit 1 for no key update`.execute(trx)
   const [row] = rows
-  if (row === undefined) throw new Refusal(`there is no user ${named}: agentctl user create creates one`)
+  if (row === undefined) throw new Refusal(`there is no user ${named}: see agentctl user list and agentctl user create`)
   return row
 }

@@ -33,7 +33,7 @@ function decoded(bytes: Buffer, name: string): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch {
-    throw new Refusal(`${name} is not UTF-8: save it as UTF-8`)
+    throw new Refusal(`${name} is not UTF-8: convert it to UTF-8`)
   }
 }
 

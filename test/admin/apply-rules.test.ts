@@ -44,7 +44,7 @@ t.test('a variable is read only under the prefix AGENTS_', async t => {
   for (const name of ['AGENTS_EMPTY', 'AGENTS_NONE'])
     t.same(await found(name), [`variable_missing: the environment variable ${name} must be set and must not be empty`])
   t.same(await found('SECRET_KEYS'), [
-    'variable_missing: the environment variable SECRET_KEYS is not used: its name must begin with AGENTS_',
+    'variable_missing: the environment variable SECRET_KEYS cannot be used: its name must begin with AGENTS_',
   ])
 })
 
@@ -113,9 +113,9 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
     t.equal((await call(method, path, { token: await token(email), body: { name } })).statusCode, 200)
   await query`delete from audit where resource_kind = 'persona' and resource_id = 6`
   await query`insert into oauth_config (name, owner_id) select 'CRM login', id from user_account where email = ${bob}`
-  const unowned = /^a name alone does not identify a \w+, because users can rename (agents|tools): add the id or/
+  const unowned = /^a name alone does not identify the \w+, because users can rename (agents|tools): add the id or/
   const another = /two entries are for this \w+: remove one/
-  const oauth = /already has this name: choose another, or give the id of that OAuth config/
+  const oauth = /^OAuth config \d+ already has this name: choose another name, or give that id/
   const refused: [document: object, loc: (string | number)[], said: RegExp][] = [
     [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], unowned],
     [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], unowned],
@@ -126,7 +126,7 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
     [
       { labels: [{ id: 77, name: 'alpha' }] },
       ['labels', 0, 'name'],
-      /label 1 already has this name: choose another, or give the id of/,
+      /label 1 already has this name: choose another name, or give that id/,
     ],
     [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1], another],
     [{ agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] }, ['agents', 1], another],

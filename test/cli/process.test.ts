@@ -54,7 +54,7 @@ async function cutting(t: Test, url: string) {
   }
 }
 
-const DOUBT = { status: 75, stderr: /may be stored: look for them with agentctl audit list / }
+const DOUBT = { status: 75, stderr: /may be stored: look for it with agentctl audit list / }
 
 t.test('75: the connection is lost at a commit: whether it is stored is not known, and what to do', async t => {
   const { url, token, query } = await worldDatabase(t)

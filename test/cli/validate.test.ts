@@ -106,5 +106,5 @@ t.test('1: a file that is not UTF-8 is refused, since a guess could store anothe
   const latin1 = file('latin-1', Buffer.from('{"\u00e9": 1}', 'latin1'))
   const utf16 = file('utf-16', Buffer.from(`\uFEFF${INCOMPLETE}`, 'utf16le'))
   for (const line of [`apply ${latin1}`, `validate ${latin1}`, `validate ${utf16}`])
-    t.match(await agentctl(...line.split(' ')), { status: 1, stderr: / is not UTF-8: save it as UTF-8/ }, line)
+    t.match(await agentctl(...line.split(' ')), { status: 1, stderr: / is not UTF-8: convert it to UTF-8/ }, line)
 })

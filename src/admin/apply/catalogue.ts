@@ -131,8 +131,9 @@ export class Catalogue {
     const reference = `${TABLES[section].noun} ${JSON.stringify(given)}`
     if (others.length > 0) return this.fault(loc, `several records match ${reference}: give the id`, 'ambiguous')
     if (id !== undefined) return id
-    const place = section === 'tools' && typeof given === 'string' ? ' in this document' : '' // a name refers only to tools in the document
-    return this.fault(loc, `${reference} not found${place}: add an entry for it, or give its id`, 'not_found')
+    const isTool = section === 'tools' && typeof given === 'string' // a tool's name refers only to tools in the document
+    const rest = isTool ? ' in this document: add its entry, or give its id' : ': correct it, or add an entry'
+    return this.fault(loc, `${reference} not found${rest}`, 'not_found')
   }
 
   /** The ids that a reference may mean. A tool's name matches only tools in the document, because callers can rename stored tools. */
@@ -164,7 +165,7 @@ export class Catalogue {
       const other = namesakes.find(each => each !== row)
       if (name === undefined && row === undefined) this.fault([...loc, named], 'Field required', 'missing')
       if (other !== undefined && !renamable) {
-        const msg = `${noun} ${other.id} already has this ${named}: choose another, or give the id of that ${noun}`
+        const msg = `${noun} ${other.id} already has this ${named}: choose another ${named}, or give that id`
         this.fault([...loc, named], msg, 'name_taken')
       }
       return { entry, loc, row, id: row?.id ?? id, name: String(name ?? row?.name ?? '') }
@@ -191,12 +192,12 @@ export class Catalogue {
   #owned(section: SectionName, { owner }: Matched['entry'], loc: Loc, namesakes: readonly Row[]): Row | undefined {
     const { noun, renamable } = TABLES[section]
     if (renamable && (owner ?? null) === null) {
-      const msg = `a name alone does not identify a ${noun}, because users can rename ${noun}s: add the id or the owner`
+      const msg = `a name alone does not identify the ${noun}, because users can rename ${noun}s: add the id or the owner`
       this.fault([...loc, 'owner'], msg, 'missing')
     }
     const id = (owner ?? null) === null ? null : this.#meant('users', owner)[0]
     const [row, ...others] = namesakes.filter(row => row.owner === id)
-    if (others.length > 0) this.fault(loc, `several ${noun}s have this name: give the id`, 'ambiguous')
+    if (others.length > 0) this.fault(loc, `several ${noun}s have this name and owner: give the id`, 'ambiguous')
     return row
   }
 

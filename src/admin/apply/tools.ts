@@ -72,7 +72,7 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
     const { names = [] } = given.fields.definition ?? {}
     if (!match.isNew && names.length > 0) notes.push(...(await namesBeside(db, { id, name: match.name, names })))
     if (given.warnings) {
-      notes.push(`${counted(given.warnings, 'warning')} about its definition: agentctl validate lists them`)
+      notes.push(`its definition has ${counted(given.warnings, 'warning')}: to list them, use agentctl validate`)
     }
     const impact = impactOf(before, given)
     Object.assign(outcome, notes.length > 0 && { notes }, impact.length > 0 && { impact })
@@ -176,7 +176,7 @@ async function givenHeaders(
       const text = name.startsWith(PREFIX) ? env[name] : undefined
       const lack = name.startsWith(PREFIX)
         ? 'must be set and must not be empty'
-        : `is not used: its name must begin with ${PREFIX}`
+        : `cannot be used: its name must begin with ${PREFIX}`
       if (!text) catalogue.fault(loc, `the environment variable ${name} ${lack}`, 'variable_missing')
       return text || 'unknown'
     })

@@ -9,24 +9,24 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
   const audit = program.command('audit').description('The audit trail.')
   line
     .add(audit, 'list', '--kind agent --subject 12 --since 2026-01-01', listCommand)
-    .description('Lists changes of agents, tools and access, newest first.')
-    .addOption(new Option('--kind <KIND>', 'only this kind').choices(LISTED_KINDS))
-    .option('--subject <ID>', 'only changes of the agent or tool with this id, or of the person with this email')
-    .option('--since <DATE>', 'only changes at or after this time (RFC 3339; UTC if it has no offset)', dateTime)
-    .option('--until <DATE>', 'only changes before this time', dateTime)
-    .option('--limit <COUNT>', 'only the newest COUNT changes', wholeNumber, 100)
+    .description('Lists the entries of the audit trail, newest first.')
+    .addOption(new Option('--kind <KIND>', 'only entries of this kind').choices(LISTED_KINDS))
+    .option('--subject <ID>', 'only entries about the records with this id, or about the user with this email')
+    .option('--since <DATE>', 'only entries at or after this time (RFC 3339; UTC if it has no offset)', dateTime)
+    .option('--until <DATE>', 'only entries before this time', dateTime)
+    .option('--limit <COUNT>', 'only the newest COUNT entries', wholeNumber, 100)
   line
     .add(audit, 'verify', '', verifyCommand)
     .description(
-      'Verifies the hash chains of the audit trail of agents and tools. Changes nothing.\n' +
-        'Exit status 3 if rows were changed by hand; ops/audit.md explains each finding.',
+      'Verifies the hashes of audit rows and definitions. Changes nothing.\n' +
+        'Exit status 3 if there are findings; ops/audit.md explains them.',
     )
   const changes = program.command('changes').description('The feed of changes.')
   line
     .add(changes, 'reset', '', resetCommand)
     .description(
       'Resets the feed of changes: each of its clients must then read everything again.\n' +
-        'Run this after you restore a backup over its own database (ops/backup.md).',
+        'Run this if a backup or a fail-over has returned the database to an earlier state (ops/backup.md).',
     )
 }
 
@@ -53,7 +53,7 @@ async function listCommand(
     COMMAND: row => row.command,
     FIELDS: row => row.fields,
   })
-  if (rows.length > limit) call.remark(`there are more than ${limit} changes: set --limit, --since or --until`)
+  if (rows.length > limit) call.remark(`only the newest ${limit} are shown: to see more, set --limit or --until`)
 }
 
 async function verifyCommand(call: CommandLine): Promise<number> {

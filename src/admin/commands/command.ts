@@ -177,6 +177,6 @@ export function durationS(text: string): number {
   const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? []
   const seconds = Number(count) * (UNIT_S[unit ?? ''] ?? Number.NaN)
   if (!(seconds > 0 && seconds <= 3653 * 86_400))
-    throw new InvalidArgumentError('It must be a duration such as 90d, 12h or 30m, of at most ten years.')
+    throw new InvalidArgumentError('It must be never or a duration of at most ten years, such as 90d, 12h or 30m.')
   return seconds
 }

@@ -9,22 +9,22 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
   line
     .add(keys, 'generate', '', generateCommand)
     .description(
-      'Creates a key for the key ring (SECRET_KEYS or SECRET_KEYS_FILE).\n' +
-        'Put the new key before the old ones, restart the service, run agentctl keys rotate, ' +
-        'and remove the old keys when agentctl keys status shows that they are unused. With several instances, see ops/operating.md.',
+      'Prints a new key for the key ring (SECRET_KEYS, SECRET_KEYS_FILE, or the file secret-keys in DATA_DIR).\n' +
+        'Put the new key before the old ones, restart the service and run agentctl keys rotate. ' +
+        'Remove an old key when agentctl keys status shows 0 values for it. With several instances, see ops/operating.md.',
     )
   line
     .add(keys, 'status', '', statusCommand)
     .description(
-      'Counts the stored secrets of each key, and tries to decrypt each secret.\n' +
-        'Exit status 3 if a key is missing, or a value is damaged or was moved.',
+      'Counts the stored secrets that each key encrypted, and tries to decrypt all of them.\n' +
+        'Exit status 3 if a secret cannot be decrypted.',
     )
   line
     .add(keys, 'rotate', '', rotateCommand)
     .description(
-      'Encrypts all stored secrets again, with the first key of the key ring.\n' +
+      'Encrypts all stored secrets with the first key of the key ring.\n' +
         'The service can run meanwhile, and the command can be interrupted and repeated. ' +
-        'Exit status 3 if secrets were skipped because they cannot be decrypted.',
+        'Skips a tool if one of its secrets cannot be decrypted; the exit status is then 3.',
     )
 }
 
@@ -56,7 +56,7 @@ async function rotateCommand(call: CommandLine): Promise<number> {
   const rotation = await rotateKeys(await call.db(), ring, call.actor)
   const { values, tools, left_tools: left } = rotation
   call.answer(rotation, () => {
-    call.print(`${counted(values, 'value')} of ${counted(tools, 'tool')} encrypted with ${ring.currentId}`)
+    call.print(`encrypted again with ${ring.currentId}: ${counted(values, 'value')} of ${counted(tools, 'tool')}`)
     if (left.length > 0)
       call.print(`skipped, because a value cannot be decrypted (see agentctl keys status): tools ${left.join(', ')}`)
   })

@@ -16,9 +16,9 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .add(program, 'apply <FILE>', 'organisation.yaml --plan', applyCommand)
     .description(
       'Changes the database to match an organisation document.\n' +
-        'FILE is YAML or JSON; - is standard input. Records are found by id, or by name and owner. Fields that an entry omits keep their values.\n' +
-        `A header value can contain ${placeholder('AGENTS_NAME')}: an environment variable whose name begins with AGENTS_. A header without a value keeps its stored value.\n` +
-        'With --prune, omitted agents are marked as deleted, omitted users are deactivated, and other omitted records are deleted unless they are in use.',
+        'FILE is YAML or JSON; - is standard input. Records are found by id, or else by name (users: by email; agents and tools: by name and owner). Fields that an entry omits keep their values.\n' +
+        `In a header value, ${placeholder('AGENTS_NAME')} stands for the environment variable AGENTS_NAME; only names that begin with AGENTS_ are allowed. A header without a value keeps its stored value.\n` +
+        'With --prune, agents that the lists of the document omit are marked as deleted, and omitted users are deactivated. Other omitted records are deleted unless they are in use.',
     )
     .option('--prune', 'destructive: remove the records that the lists of the document omit')
     .option('--yes', 'confirm --prune; try it with --plan first')
@@ -26,9 +26,8 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
   line
     .add(program, 'export', '> organisation.yaml', exportCommand)
     .description(
-      'Writes the organisation as a document that apply accepts.\n' +
-        'It contains header names without their secrets. Applying it to the same database keeps the stored secrets; ' +
-        'for another database, add the secrets to the document.',
+      'Prints the organisation as a document that apply accepts.\n' +
+        'The document contains the names of headers but not their values. Applying it to the same database keeps the stored values; for another database, add the values to the document.',
     )
 }
 
@@ -66,7 +65,7 @@ const SIGN = { created: '+', changed: '~', unchanged: ' ', removed: '-', kept: '
 
 function printReport(call: CommandLine, report: ApplyReport): void {
   const shown = report.outcomes.filter(({ action }) => action !== 'unchanged')
-  if (shown.length > 0) call.print('+ created  ~ changed  - removed  ! kept because it is used')
+  if (shown.length > 0) call.print('+ created  ~ changed  - removed (users: deactivated)  ! kept because it is used')
   for (const outcome of shown) printOutcome(call, outcome)
   const counts = Object.entries(countOutcomes(report)).map(([action, count]) => `${count} ${action}`)
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)

@@ -10,21 +10,21 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
   const user = program.command('user').description('People and service accounts.')
   line
     .add(user, 'create <EMAIL>', 'bob@example.com --permission manage:actions', createCommand)
-    .description('Creates a user.\nUse apply to set groups, or to change permissions later.')
+    .description('Creates a user.\nTo set groups, or to change permissions later, use agentctl apply.')
     .option('--service-account', 'create a service account instead of a person')
     .addOption(new Option('--permission <NAME>', 'the permission; each includes those before it').choices(PERMISSIONS))
   line.add(user, 'list', '', listCommand).description('Lists the users.')
   line
     .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
     .description(
-      'Deactivates a user: their tokens stop working at once.\nTo undo this, apply the user with active: true.',
+      'Deactivates a user: their tokens stop working at once.\nTo undo this, set active: true with agentctl apply.',
     )
   line
     .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)
     .description(
-      'Erases a person: closes the account, removes their IP addresses, withdraws their proposals and deletes their messages.\n' +
+      'Erases a person: closes the account, removes its email and IP addresses, withdraws its open proposals and deletes its texts in proposals.\n' +
         'EMAIL can also be an id. Agents and tools of the person remain, and `audit verify` still succeeds.\n' +
-        'Not erased: log files, backups, request ids that clients chose, and the content of agents.',
+        'Not erased: log files, backups, request ids that clients chose, and texts in agents and tools (ops/audit.md lists more).',
     )
     .option('--yes', 'confirm the erasure, which is permanent')
     .option('--plan', 'only show the data that would be erased; exit status 2')
@@ -75,9 +75,9 @@ async function eraseCommand(
   const { email, id, has_account } = erased
   const rows = counted(erased.audit_rows, 'audit row')
   const account = has_account ? `close the account ${email} (${id}), revoke its tokens, remove its email, ` : ''
-  const would = `Would ${account}remove the person's IP addresses from ${rows}, withdraw their open proposals, and delete their messages and reasons in proposals.`
+  const would = `Would ${account}remove the person's IP addresses from ${rows} and from access events, withdraw the person's open proposals, and delete the person's messages and reasons in proposals.`
   call.answer(erased, () => {
-    if (!plan) return call.print(`erased ${email} (${rows})`)
+    if (!plan) return call.print(`erased ${email} (removed the IP addresses from ${rows})`)
     call.print(would)
     call.print('The erasure cannot be undone. Nothing has been erased yet.')
   })

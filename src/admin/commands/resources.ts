@@ -30,6 +30,6 @@ async function ownerCommand(call: CommandLine, { to }: { to: string }, id: numbe
     }
     return await changeAsOperator(trx, personaResource, id, decide, call.actor)
   })
-  const done = changes.length > 0 ? `belongs to ${to}` : `belongs to ${to} already`
+  const done = changes.length > 0 ? `belongs to ${to}` : `already belongs to ${to}`
   call.answer({ id, owner: to, version }, `agent ${id} ${done} (version ${version})`)
 }

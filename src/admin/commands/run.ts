@@ -19,8 +19,8 @@ import { addValidateCommand } from './validate.js'
 
 const AFTER = `
 agentctl uses the database at DATABASE_URL, or the embedded database that the
-server created in DATA_DIR. Exit status: 0 done; 1 refused or failed; 2 --plan
-found changes; 3 a check found faults; 64 wrong usage; 69 database unavailable;
+service created in DATA_DIR. Exit status: 0 done; 1 refused or failed; 2 --plan
+found changes; 3 faults were found; 64 wrong usage; 69 database unavailable;
 75 outcome unknown: check before you repeat the command; 78 invalid settings.
 Cannot be undone: apply --prune, user erase, token revoke.
 agentctl COMMAND --help shows an example; agentctl --version shows the version.`
@@ -81,7 +81,7 @@ export function allCommands(from: Command): Command[] {
 
 const MISCONFIGURED = [InvalidConfiguration, KeyRingMissing, NotConfigured, ServerUnfit]
 const IN_DOUBT =
-  'the connection to the database was lost. If the command makes changes, they may be stored: look for them with agentctl audit list --limit 5 before you repeat the command (if it created a token but did not show it, revoke the token)'
+  'the connection to the database was lost. If this command changes anything, the change may be stored: look for it with agentctl audit list --limit 5 (after migrate: with agentctl status) before you repeat the command. If the command created a token but did not show it, revoke that token'
 
 function explained(error: unknown, { env, connected }: CommandLine): [status: number, message: string] {
   const message = error instanceof Error ? error.message : String(error)
@@ -105,12 +105,12 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
     case 'too_many_connections': {
       if (connected) return [EXIT.doubt, IN_DOUBT]
       const advice = connectAdvice(env.DATABASE_URL || env.DATABASE_URL_FILE, error)
-      return [EXIT.unavailable, `the database cannot be reached: ${rootOf(error).message}; ${advice}`]
+      return [EXIT.unavailable, `cannot connect to the database: ${rootOf(error).message}; ${advice}`]
     }
     case 'read_only':
       return [EXIT.unavailable, 'the database is read-only: try again later, or set DATABASE_URL to the primary server']
     case 'constraint':
-      return [EXIT.error, `nothing was changed: correct the values that violate the constraint ${constraint}`]
+      return [EXIT.error, `a value violates the constraint ${constraint}, so nothing was changed: correct the value`]
     case 'migrating':
     case 'lock_timeout':
       return [EXIT.error, 'another process held a database lock for too long: try again']

@@ -12,13 +12,13 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
   line
     .add(program, 'init <EMAIL>', 'alice@example.com', initCommand)
     .description(
-      'Sets up a database: schema, first administrator and token.\n' +
+      'Creates the schema, an administrator and their token.\n' +
         'The token is shown once.\n' +
-        'Fails if an administrator exists already. To create more tokens, use agentctl token create.',
+        'Fails if an active administrator exists already. To create more tokens, use agentctl token create.',
     )
   line
     .add(program, 'migrate', '--plan', migrateCommand)
-    .description('Updates the database schema.\nIt never downgrades the schema. Several processes can run it at once.')
+    .description('Updates the database schema.\nNever downgrades it. Several processes can run this at once.')
     .option('--plan', 'only list pending migrations; exit status 2 if there are any')
   line.add(program, 'status', '--json', statusCommand).description('Shows the version, the database and its schema.')
 }
@@ -41,7 +41,7 @@ async function initCommand(call: CommandLine, _: object, given: string): Promise
     call.remark(`${description}: applied ${counted(migrations.length, 'migration')}, created administrator ${email}`)
     call.remark(`token ${issued.id} (expires: ${issued.expires_at ?? 'never'}) is shown only once:`)
     call.print(issued.token)
-    call.remark('Next: run npm start, and load agents and tools with agentctl apply FILE (ops/organisation.md)')
+    call.remark('Next: start the service if needed, and load records with agentctl apply FILE (ops/organisation.md)')
   })
 }
 

@@ -15,7 +15,7 @@ export function addValidateCommand(program: Command, line: CommandLine): void {
         'FILE is JSON or YAML; - is standard input. Needs no database. Exit status 3 if there are faults. ' +
         'With --json, also prints the functions that a model gets.',
     )
-    .option('--complete', 'complete the definition and print it; edits and faults go to standard error')
+    .option('--complete', 'print the completed definition; edits, faults and warnings go to standard error')
     .option('--server <URL>', 'with --complete: the server URL to add if there is none, or only a relative one')
 }
 
