@@ -125,7 +125,7 @@ t.test('exit 78: a certificate that DATABASE_URL names and that does not exist',
 
 t.test('agentctl, 69: a host that does not exist, a wrong password, none, a database that does not exist', async t => {
   for (const [url, reason] of [
-    ['postgres://app@nowhere.invalid/app', /cannot be reached: getaddrinfo E\w+ nowhere\.invalid/],
+    ['postgres://app@nowhere.invalid/app', /cannot connect to the database: getaddrinfo E\w+ nowhere\.invalid/],
     [guardedUrl('open'), /password authentication failed for user "guarded"/],
     [guardedUrl(), /; check DATABASE_URL: it has no password/],
     [cluster.url('nothing'), /database "nothing" does not exist/],
@@ -169,7 +169,7 @@ t.test('a schema that is behind: the log and agentctl name the command that the 
   const service = launched(t, { ...env, ...bare })
   await logged(service, 'schema_behind')
   t.match(lines(service, 'schema_behind'), [
-    { level: 40, detail: 'The database is empty. The operator must run: agentctl init EMAIL' },
+    { level: 40, detail: 'The database lacks the schema of this service. The operator must run: agentctl init EMAIL' },
   ])
   t.equal((await agentctl('migrate', bare)).status, 0)
   await logged(service, '"state":"ready"')

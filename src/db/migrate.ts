@@ -78,7 +78,7 @@ export async function schemaState(db: Kysely<Tables>, version: string, steps = M
 /** Returns a clause that states what an outdated schema lacks, and the command that updates the schema. */
 export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind' }) {
   return isEmpty
-    ? { lack: 'the database is empty', command: 'agentctl init EMAIL' }
+    ? { lack: 'the database lacks the schema of this service', command: 'agentctl init EMAIL' }
     : { lack: `the database schema lacks ${pending.join(', ')}`, command: 'agentctl migrate' }
 }
 

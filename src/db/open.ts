@@ -51,7 +51,7 @@ export async function openConfiguredDatabase(
   if (home !== undefined) return opened(urlOf(home), `embedded in ${home}`)
   throw new NotConfigured(
     `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set DATABASE_URL, or ` +
-      'start the server (npm start), which creates an embedded one',
+      'start the service (npm start), which creates an embedded database',
   )
 }
 
@@ -66,12 +66,12 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
   if (message.includes('unsupported startup parameter'))
     return 'a pooler in front of it refuses session settings: set PREPARED_STATEMENTS=off'
   if (code === '53300')
-    return 'all its connections are in use: lower DATABASE_POOL_SIZE (each process uses one more), or raise max_connections of PostgreSQL'
+    return 'all its connections are in use: lower DATABASE_POOL_SIZE (each process uses one connection more than that), or raise max_connections of PostgreSQL'
   if (message.includes(LACKS_PASSWORD)) return 'check DATABASE_URL: it has no password, and the server asks for one'
   if (code === '42501') return 'the role of DATABASE_URL lacks a right: it must own the schema and its tables'
   const settings = 'user, password, database and sslmode in DATABASE_URL'
   if (url) return isRefusedByServer(error) ? `check ${settings}` : `check that it runs, and check host, ${settings}`
-  return 'it is the embedded PostgreSQL, which the service (npm start) runs and restarts; if it stays down, read the file log next to its data'
+  return 'it is the embedded PostgreSQL, which the service (npm start) runs and restarts; if it stays down, read the file "log" next to its data folder'
 }
 
 /** True if the server answered and refused this program. */

@@ -40,7 +40,7 @@ export function refusalOf(status: number, { detail, ...members }: Body, argument
     const place = argument && part === 'body' ? [argument, ...path] : path
     return `\n- ${place.join('.')}: ${msg}`
   })
-  return new CallRefused(`Refused, and nothing was changed. Correct this and call again:${lines.join('')}`)
+  return new CallRefused(`Refused, and nothing was changed. The faults:${lines.join('')}`)
 }
 
 /** Returns a result with `members`, and with `texts`: JSON answers of operations, which are inserted unchanged. */
@@ -112,7 +112,7 @@ function reads(kind: keyof typeof KINDS) {
   const policy = { permission: 'basic', resource } as const
   const rest =
     kind === 'agent'
-      ? ', without the definitions and headers of its tools. For a deleted agent, use history and restore.'
+      ? '. Omits the definitions and headers of its tools. A deleted agent cannot be read: use history and restore.'
       : '. Header values are masked: send a mask back to keep the value.'
   return [
     operation(
@@ -184,7 +184,7 @@ function updates(kind: keyof typeof KINDS) {
     operation(
       `propose_${kind}_update`,
       { permission, resource, writes: true, proposes: true },
-      `Proposes an update for another person to approve. Use it if you cannot store the update. Takes the arguments of plan_${kind}_update; message: the reason.`,
+      `Proposes an update for another person to approve. Use this tool if you cannot store the update. Takes the arguments of plan_${kind}_update; message: the reason.`,
       Type.Object({ ...input.properties, message }),
       async (ask, { message, ...args }) => {
         const { text, more } = await send(ask, args, { propose: true, message })

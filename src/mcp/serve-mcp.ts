@@ -29,7 +29,7 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
       // With DNS rebinding, any page can use a host name of this service. An Origin that equals Host is therefore not trusted.
       onRequest: async ({ headers: { origin } }) => {
         if (origin !== undefined && !origins.includes(origin))
-          throw new Forbidden('Calls from this origin are refused. The operator can add it to CORS_ORIGINS.')
+          throw new Forbidden('Calls from this origin are refused. The operator can add the origin to CORS_ORIGINS.')
       },
     },
     async (request, reply) => {
@@ -91,7 +91,7 @@ function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
     const { statusCode, payload, rawPayload } = answer
     if (statusCode >= 300) throw refusalOf(statusCode, JSON.parse(payload), argument)
     if (rawPayload.length > ANSWER_BYTES_MAX)
-      throw refusalOf(413, { detail: 'The answer is larger than 2 MiB: use the HTTP API instead.' })
+      throw refusalOf(413, { detail: 'The call succeeded, but its answer is larger than 2 MiB: use the HTTP API.' })
     const { etag, link, warning } = answer.headers
     const next = /[?&](?:after|before)=(\d+)>; rel="next"$/.exec(String(link))?.[1]
     return {

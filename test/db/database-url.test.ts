@@ -66,7 +66,7 @@ t.test('every fault is reported at once, what is not supported by its name', asy
   t.match(faults('postgresql://u@a/d%zz?sslmode=prefer&target_session_attrs=standby&foo=1&user=v'), [
     /^sslmode must be disable/,
     /^target_session_attrs must be any, primary/,
-    /^the parameter foo is not supported; use only these: host, port/,
+    /^the parameter foo is not supported; use only these parameters: host, port/,
   ])
   t.match(faults('postgresql://a,b/db'), [/^host must be one address/])
   t.match(faults('postgresql:///db'), [/^it has no host/])

@@ -70,7 +70,7 @@ t.test('where it cannot run: one sentence that names DATABASE_URL', async t => {
   const dataDir = newFolder(t)
   const unavailable = {
     name: 'EmbeddedUnavailable',
-    message: /^the embedded PostgreSQL cannot run: .*; set DATABASE_URL to/,
+    message: /^the embedded PostgreSQL cannot run: .*; instead, you can set DATABASE_URL to/,
   }
   await t.rejects(startEmbedded({ dataDir, binDir: '/nonexistent' }), unavailable)
   await t.rejects(startEmbedded({ dataDir, ...OPTIONS, settings: { no_such_setting: '1' } }), {

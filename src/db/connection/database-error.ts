@@ -48,7 +48,7 @@ export class DatabaseFault extends Error {
 /** The connection failed or was lost, and nothing was applied. */
 export class ConnectionLost extends DatabaseFault {
   constructor(options?: ErrorOptions) {
-    super('connection_lost', 'the connection to the database was lost; nothing was applied', options)
+    super('connection_lost', 'the connection to the database failed; nothing was applied', options)
   }
 }
 
@@ -58,7 +58,7 @@ export class ConnectionLost extends DatabaseFault {
  */
 export class CommitUnknown extends DatabaseFault {
   constructor(options?: ErrorOptions) {
-    super('connection_lost', 'the commit was not confirmed; whether it was applied is unknown', options)
+    super('connection_lost', 'the commit was not confirmed, so the changes may be stored', options)
   }
 }
 

@@ -21,10 +21,7 @@ const PARAMETERS: Readonly<Record<string, readonly [form: RegExp, otherwise: str
   user: null,
   password: null,
   // `require` encrypts without verifying the server's certificate, as in libpq.
-  sslmode: [
-    /^(disable|require|verify-ca|verify-full)$/,
-    'must be disable, require, verify-ca or verify-full, because with other values the connection may be unencrypted',
-  ],
+  sslmode: [/^(disable|require|verify-ca|verify-full)$/, 'must be disable, require, verify-ca or verify-full'],
   sslrootcert: null,
   sslcert: null,
   sslkey: null,
@@ -85,6 +82,6 @@ const UNENCRYPTED =
 
 /** Returns the fault of an unknown parameter. Its name is omitted if it can be part of a password that contains an unencoded `?`. */
 function unsupported(name: string, url: URL): string {
-  const shown = /^\w{1,40}$/.test(name) && !url.search.includes('@') ? ` ${name}` : ''
-  return `the parameter${shown} is not supported; use only these: ${Object.keys(PARAMETERS).join(', ')}`
+  const shown = /^\w{1,40}$/.test(name) && !url.search.includes('@') ? `the parameter ${name}` : 'a parameter'
+  return `${shown} is not supported; use only these parameters: ${Object.keys(PARAMETERS).join(', ')}`
 }

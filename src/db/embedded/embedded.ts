@@ -127,7 +127,7 @@ function makeData(home: Home, { dir, major }: Binaries, settings: Record<string,
     const stored = readText(join(data, 'PG_VERSION')).trim()
     if (stored === String(major) || stored === '') return
     throw new EmbeddedUnavailable(
-      `the data in ${home.path} needs PostgreSQL ${stored}, but ${dir} has PostgreSQL ${major}: set PG_BIN_DIR to PostgreSQL ${stored}`,
+      `the data in ${home.path} needs PostgreSQL ${stored}, but ${dir} has PostgreSQL ${major}: set PG_BIN_DIR to the folder with the programs of PostgreSQL ${stored}`,
     )
   }
   const draft = mkdtempSync(join(home.path, 'new-'))

@@ -26,10 +26,8 @@ export class EmbeddedUnavailable extends Error {
     readonly reason: string,
     options?: ErrorOptions,
   ) {
-    super(
-      `the embedded PostgreSQL cannot run: ${reason}; set DATABASE_URL to use a PostgreSQL server of your own`,
-      options,
-    )
+    const other = 'instead, you can set DATABASE_URL to use another PostgreSQL server'
+    super(`the embedded PostgreSQL cannot run: ${reason}; ${other}`, options)
     this.name = 'EmbeddedUnavailable'
   }
 }
@@ -117,7 +115,9 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
   try {
     makeFolder(dirname(wanted))
   } catch (cause) {
-    throw new EmbeddedUnavailable(`the folder ${dirname(wanted)} cannot be created (${errorCode(cause)})`, { cause })
+    throw new EmbeddedUnavailable(`${dirname(wanted)} cannot be created (${errorCode(cause)}): change DATA_DIR`, {
+      cause,
+    })
   }
   const existing = existingHome(dataDir)
   const account = accountFor(lstatSync(existing ?? wanted, { throwIfNoEntry: false })?.uid)
@@ -127,8 +127,9 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
   if (path === spare) {
     makeFolder(dirname(path))
     if (!isOurs(dirname(path)))
-      throw new EmbeddedUnavailable(`${dirname(path)} is not private to this user: set DATA_DIR to another folder`)
-    const reason = isShort ? `${nameOf(account)} cannot reach ${resolve(dataDir)}` : 'the path of DATA_DIR is too long'
+      throw new EmbeddedUnavailable(`${dirname(path)} is not a folder that only this user can write: change DATA_DIR`)
+    const cause = isShort ? `${nameOf(account)} cannot reach ${resolve(dataDir)}` : 'the path of DATA_DIR is too long'
+    const reason = reaches ? 'an earlier start created the data there' : cause
     log(`the data of the embedded PostgreSQL is in ${path}, because ${reason}; for another folder, set DATA_DIR`)
   }
   return prepared(path, account)
@@ -239,5 +240,5 @@ function copyOf(native: string): string {
     }
   }
   if (isOurs(target)) return target
-  throw new EmbeddedUnavailable(`${target} is not private to this user: remove it, or set PG_BIN_DIR`)
+  throw new EmbeddedUnavailable(`${target} is not a folder that only this user can write: remove it, or set PG_BIN_DIR`)
 }
