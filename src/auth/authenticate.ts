@@ -112,7 +112,7 @@ function requireDeclaredPolicies(app: FastifyInstance): void {
     if (url !== '*' && !isDeclared) undeclared.push(url) // `*` is the route of preflight requests
   })
   app.addHook('onReady', async () => {
-    if (undeclared.length > 0) throw new Error(`no permission is declared for ${undeclared.join(', ')}`)
+    if (undeclared.length > 0) throw new Error(`routes without a valid permission: ${undeclared.join(', ')}`)
   })
 }
 
@@ -152,7 +152,7 @@ function requireAdmitted(
   const mayPropose = proposes && token.scopes?.includes('propose')
   if (writes && token.readOnly && !mayPropose && String(dryRun) !== 'true')
     throw new Forbidden(
-      `This token ${token.scopes?.includes('propose') ? 'can store only proposals (propose=true)' : READ_ONLY}.${lookup || creates ? ' It can try the request with dry_run=true.' : ''}`,
+      `This token ${token.scopes?.includes('propose') ? `can store only proposals${policy.proposes ? ' (propose=true)' : ''}` : READ_ONLY}.${lookup || creates ? ' A dry run is allowed (dry_run=true).' : ''}`,
     )
   if (resource === undefined || token.bound === null) return
   if (creates)

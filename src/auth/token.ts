@@ -37,7 +37,7 @@ export function bearerTokenHash(authorization: string | undefined): Buffer {
   }
   const token = /^bearer +(\S+) *$/i.exec(authorization)?.[1]
   if (token === undefined) {
-    throw new NotAuthenticated('UNAUTHENTICATED', 'The Authorization header must have the form: Bearer <token>.')
+    throw new NotAuthenticated('UNAUTHENTICATED', 'The header with the token must have the form: Bearer <token>.')
   }
   const hash = parseToken(token)
   if (hash === undefined) throw invalidToken()

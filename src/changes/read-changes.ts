@@ -49,7 +49,7 @@ export const ChangePage = Type.Object(
 
 const cursor = patterned(
   /^(first|-\d{1,6}|[\da-f-]{36}(\.\d{1,18}){2})$/,
-  'The `next` of the previous page. Without this parameter, the answer is empty, and `next` is the current end of the feed. `first` starts with the oldest change that is kept, and `-500` with the newest 500 changes, including those that the caller cannot see.',
+  'The `next` of the previous page. Without this parameter, `changes` is empty, and `next` is the current end of the feed. `first` starts at the oldest stored change, and `-500` at the 500th newest change. Changes that the caller cannot see also count.',
   'Input should be `first`, a negative number such as `-500`, or the `next` of a page',
   value => value,
 )
@@ -65,9 +65,9 @@ export function registerReadChanges(app: FastifyInstance, { db }: Database, serv
         operationId: 'list_changes',
         summary: 'List Changes',
         description:
-          'Lists the changes of the agents and tools that the caller can see, in the order of their commits. None is missed or repeated. ' +
-          `At most ${ROWS_MAX} changes are examined for a page, including those that the caller cannot see: if \`next\` differs from \`after\`, an empty page is not the last. ` +
-          'Changes to group memberships and token bindings are not listed. If such a change hides a record from the caller, reading the record answers 404.',
+          'Lists the changes of agents, tools and proposals that the caller can see, in a fixed order. A client that sends each `next` as `after` gets each change once. ' +
+          `At most ${ROWS_MAX} changes are examined for a page, including those that the caller cannot see, so a page can be empty although changes follow. Read on until \`next\` equals \`after\`. ` +
+          "Changes to the caller's own rights, such as group memberships, are not listed. If such a change hides a record from the caller, reading the record answers 404.",
         querystring: Type.Object({
           after: cursor,
           limit: queryInteger(1, ROWS_MAX, `Maximum number of changes in a page. Default: ${ROWS}.`),
@@ -119,7 +119,7 @@ function changeOf(row: FeedRow): object {
 }
 
 const CURSOR_GONE =
-  'The feed of changes cannot continue from this cursor. Request a new one without `after`, then read everything again.'
+  'The feed of changes cannot continue from this cursor. Get a new cursor from a request without `after`, then read all records again.'
 
 /** The maximum number of waiting requests. Each token can have only one. */
 const WAITING_MAX = 200

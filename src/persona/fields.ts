@@ -146,7 +146,7 @@ export const FIELDS = {
     request: optional(
       nullable(shortText(), {
         description:
-          '`""` keeps the image. Without `update_mask`, `null` keeps it too. With it, `null` removes the image.',
+          '`""` keeps the image. With `update_mask`, `null` removes the image. Without a mask, `null` keeps it.',
       }),
     ),
     canonical: (id: string) => id || undefined,
@@ -157,7 +157,7 @@ export const FIELDS = {
   search_start_date: nullableColumn('timestamptz', {
     request: optional(
       nullable(dateTime(), {
-        description: 'RFC 3339. A time without an offset is in UTC; a date without a time means midnight.',
+        description: 'RFC 3339. A time without an offset is in UTC. A date without a time means midnight in UTC.',
       }),
     ),
     canonical: (date: string) => parseDateTime(date) ?? null,
@@ -167,7 +167,7 @@ export const FIELDS = {
     link: link('persona_label', 'label_id', 'integer', 'Label', 'labels', {}),
     request: optional(
       nullable(ids(), {
-        description: 'Without `update_mask`, `null` keeps the labels. With it, `null` removes all, like `[]`.',
+        description: 'With `update_mask`, `null` removes all labels, like `[]`. Without a mask, `null` keeps them.',
       }),
     ),
     nullWithoutMask: 'kept',
@@ -180,7 +180,7 @@ export const FIELDS = {
   display_priority: nullableColumn('integer', {
     request: optional(
       nullable(int32(), {
-        description: 'Without `update_mask`, `null` keeps the priority. With it, `null` removes the priority.',
+        description: 'With `update_mask`, `null` removes the priority. Without a mask, `null` keeps it.',
       }),
     ),
     nullWithoutMask: 'kept',
@@ -191,7 +191,7 @@ export const FIELDS = {
     link: link('persona_user_file', 'user_file_id', 'text', 'File', 'user_files', {}),
     request: optional(
       nullable(list(shortText(), { maxItems: LIST_ITEMS_MAX }), {
-        description: 'Without `update_mask`, `null` keeps the files. With it, `null` removes all, like `[]`.',
+        description: 'With `update_mask`, `null` removes all files, like `[]`. Without a mask, `null` keeps them.',
       }),
     ),
     canonical: canonicalIds,

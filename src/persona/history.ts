@@ -98,7 +98,7 @@ export async function pastPersona(
     return namesOf(relation, links.filter(link => !isSeen(link)).map(idOf))
   })
   const owner = owner_id === state.owner_id ? state.owner : (related.users.find(({ id }) => id === owner_id) ?? null)
-  const notes = left.length === 0 ? [] : [`omitted, because deleted or not visible to you: ${named(left)}`]
+  const notes = left.length === 0 ? [] : [`records that are deleted or hidden from you are omitted: ${named(left)}`]
   return { state: { ...state, ...content, owner, related }, notes }
 }
 

@@ -43,7 +43,7 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
       .$if(!isAdmin(request.caller), query => query.where('owner_id', '=', request.caller.userId))
     const namesake = (await named.orderBy('id').executeTakeFirst())?.id
     if (namesake === undefined) return decision
-    if (request.isToday) throw new Refused('BAD_REQUEST', `Agent ${namesake} already has this name: choose another.`)
+    if (request.isToday) throw new Refused('BAD_REQUEST', `Agent ${namesake} has this name: choose another name.`)
     return { ...decision, namesake }
   },
 }
@@ -125,7 +125,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     if (then.deleted)
       throw new Refused(
         'VERSION_NOT_FOUND',
-        `Agent ${state.id} was deleted in version ${version}: choose an earlier version.`,
+        `At that version, agent ${state.id} was deleted. Choose an earlier version.`,
       )
     const fields = fieldsOf(then, owns(state, caller) || strict)
     const base = state.deleted ? brought(state, caller) : state
@@ -143,7 +143,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
 
 function leftOf(field: keyof PersonaContent, after: PersonaContent, then: PersonaContent): string {
   const isOfLevels = isRelation(field) && sameValue(idsOf(after, field), idsOf(then, field))
-  return isOfLevels ? `${field} (its levels, which only agentctl apply sets)` : field
+  return isOfLevels ? `${field} (its permission levels: only agentctl apply can set them)` : field
 }
 
 function fieldsOf(content: PersonaContent, withOwners: boolean): PersonaUpdateFields {

@@ -35,7 +35,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: PersonaOpti
     summary: 'Update Persona',
     description:
       'Changes an agent. With `update_mask`, only the fields in the mask are changed, and the body needs only these. ' +
-      'Without it, the body must have the twelve required fields, and absent optional fields are kept. Returns ' +
+      'Without `update_mask`, the body must have the twelve required fields, and absent optional fields are kept. Returns ' +
       'the updated agent. With an empty `update_mask=` and the body `{}`, nothing changes. ' +
       BODY_BOUNDS,
     record: PersonaSnapshot,
@@ -56,7 +56,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: PersonaOpti
               `field ${name} was kept: only ${name === 'groups' ? 'the owner or ' : ''}an administrator may change it`,
           ),
           ...(decision?.keptByNull ?? []).map(
-            name => `field ${name} was kept: null keeps its value. To clear it, name it in update_mask`,
+            name => `field ${name} was kept: null keeps the value. To clear the field, name it in update_mask`,
           ),
           ...overwritten.map(overwriteWarning),
           ...outside.map(name => `field ${name} is outside the update_mask and was ignored`),
@@ -113,8 +113,8 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
     operationId: 'restore_persona',
     summary: 'Restore Persona',
     description:
-      'Creates a new version of an agent with the content of an earlier one. The rights of an update apply: fields that the caller cannot change ' +
-      'are kept, with a `Warning`. If related records no longer exist, 422 names their places, and a read with `version` lists them. ' +
+      'Creates a new version of an agent with the content of an earlier version. The rights of an update apply: fields that the caller cannot change ' +
+      'are kept, with a `Warning`. If a related record is deleted or hidden from the caller, nothing is restored, and 422 names the place of the record. ' +
       'A deleted agent can be restored by its owner and administrators.',
     record: PersonaSnapshot,
     ask: ({ body }) => ({
@@ -137,7 +137,7 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
     operationId: 'delete_persona',
     summary: 'Delete Persona',
     description:
-      'Deletes an agent and removes all its links. Its history is kept. Only its owner and administrators may delete it, and only they ' +
+      'Deletes an agent and removes its links to tools, users and other records. Its history is kept. Only its owner and administrators may delete it, and only they ' +
       'can still find it (`GET /persona?deleted=true`) and restore it.',
     ask: () => ({ masked: false, warnings: ({ overwritten }) => overwritten.map(overwriteWarning) }),
   })

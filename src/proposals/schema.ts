@@ -26,7 +26,7 @@ const SUMMARY = {
   conflicts: nullable(
     list(text(), {
       description:
-        'Proposed fields that have changed since the base version. All proposed fields, if more than 1,000 versions were stored since then or audit rows were pruned. If the list is not empty, the proposal cannot be approved.',
+        'The proposed fields that have changed since the base version. If more than 1,000 versions were stored since then, or some of their audit rows were pruned, the list contains all proposed fields. An open proposal with conflicts cannot be approved.',
     }),
   ),
   created_at: dateTime(),
@@ -40,18 +40,20 @@ export const ProposalSummary = Type.Object(SUMMARY, { $id: 'ProposalSummary' })
 export const ProposalRecord = Type.Object(
   {
     ...SUMMARY,
-    may_approve: Type.Boolean({ description: 'True if the proposal is open and the caller may approve it.' }),
+    may_approve: Type.Boolean({ description: 'True for an open proposal that the caller has the right to approve.' }),
     changes: list(
       Type.Object({
         field: text(),
         from: Type.Unknown({
-          description: 'The current value, with names next to ids. After the proposal has ended: `null` or `[]`.',
+          description:
+            'The current value, with names next to ids. `null` or `[]` if the proposal has ended or the caller cannot see the record.',
         }),
         to: Type.Unknown({ description: UNTRUSTED }),
       }),
     ),
     impact: nullable(Type.Object({ changes: list(Type.Unknown()), agents: Type.Unknown() }), {
-      description: 'For callers who may decide: the effect of a proposed definition, like `impact` of a validation.',
+      description:
+        'The effect of the proposed definition, in the form of the `impact` of a validation. Null if the proposal has ended or has no definition, or if the caller may not decide on it.',
     }),
   },
   { $id: 'ProposalRecord' },

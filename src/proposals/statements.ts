@@ -154,7 +154,7 @@ export async function requireRoom(trx: Transaction<Tables>, { kind, record, auth
       : Number(own) > OF_BOTH_MAX
         ? `You have ${OF_BOTH_MAX} open proposals for this record, which is the maximum for one author: withdraw one.`
         : mib > MIB_OF_RECORD_MAX
-          ? `The open proposals of this record take ${MIB_OF_RECORD_MAX} MiB, which is the maximum: ${ask}.`
+          ? `With this proposal, the open proposals of this record would take more than ${MIB_OF_RECORD_MAX} MiB: ${ask}.`
           : Number(others) > OF_RECORD_MAX && !may_decide
             ? `This record has ${OF_RECORD_MAX} open proposals, which is the maximum for authors who cannot update it: ${ask}.`
             : undefined

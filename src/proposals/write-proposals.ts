@@ -50,7 +50,7 @@ export const propose: Propose = async (job, message) => {
 const readState = (id: number) => `Send GET /proposals/${id}: the state of the proposal shows the outcome.`
 
 const TAG_REQUIRED =
-  'If-Match of a proposal must be the ETag of the agent or tool, not *. A GET of the agent or tool returns the ETag.'
+  'With propose=true, If-Match must be the ETag of the agent or tool, not *. A GET of the agent or tool returns the ETag.'
 
 async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string): Promise<Stored<T>> {
   const { resource, database } = job
@@ -77,7 +77,7 @@ async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string
   })
 }
 
-const NOTHING = { loc: ['body'], msg: 'These values are already stored: change a field', type: 'nothing_to_propose' }
+const NOTHING = { loc: ['body'], msg: 'The proposal would change nothing: change a field', type: 'nothing_to_propose' }
 
 function answerOf<T extends ResourceTypes>(row: ProposalRow, decision: T['Decision'] | null): Stored<T> {
   const proposal = { location: `/proposals/${row.id}`, tag: proposalTag(row) }
@@ -169,7 +169,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
 
 const NONE = 'none' as const // an approval needs no further approval
 const ANY = { kind: 'any' } as const
-const IF_MATCH_REQUIRED = 'An approval must have If-Match with the ETag of GET /proposals/{id}.'
+const IF_MATCH_REQUIRED = 'An approval must have If-Match with the ETag that GET /proposals/{id} returns.'
 
 interface Approval {
   /** The tag from the approval's `If-Match`. */
@@ -216,9 +216,9 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
 }
 
 const STALE_READ =
-  'If-Match is not the current ETag of this proposal: its agent or tool has changed, or the tag is wrong. Read GET /proposals/{id} again.'
+  'If-Match is not the current ETag of this proposal: its agent or tool has changed, or the tag is wrong. Send GET /proposals/{id} again.'
 const CONFLICT =
-  'Fields of this proposal have changed since its base version, so it cannot be approved. Its author can read the record and propose again.'
+  'Fields that this proposal changes have changed since its base version, so the proposal cannot be approved. Its author can read the record and propose the change again.'
 
 async function readOpen(db: Kysely<Tables>, caller: Caller, id: number): Promise<ProposalRow> {
   const row = await readProposal(db, caller, id)
@@ -235,5 +235,5 @@ const FAULTS_NAMED_MAX = 5
 /** The error for a proposal that was valid when it was stored but is not valid now. */
 function unusable({ faults }: InvalidRequest): Refused {
   const named = faults.slice(0, FAULTS_NAMED_MAX).map(({ loc: [, ...place], msg }) => `${place.join('.')}: ${msg}`)
-  return new Refused('PROPOSAL_UNUSABLE', `The values of this proposal are no longer valid. ${named.join('; ')}`)
+  return new Refused('PROPOSAL_UNUSABLE', `You cannot approve this proposal now. ${named.join('; ')}`)
 }

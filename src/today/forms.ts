@@ -44,7 +44,7 @@ export function requireKept(body: Readonly<Record<string, unknown>>, fields: Rea
   const faults = Object.entries(fields).flatMap(([name, taken]) => {
     const value = body[name] ?? null
     if (value === null || (taken === EMPTY && Array.isArray(value) && value.length === 0)) return []
-    return [{ loc: ['body', name], msg: `This service does not store ${name}: send ${taken}`, type: 'not_kept' }]
+    return [{ loc: ['body', name], msg: `This service cannot set ${name}: send ${taken} instead`, type: 'not_kept' }]
   })
   if (faults.length > 0) throw new InvalidRequest(faults)
 }

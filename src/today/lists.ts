@@ -99,6 +99,6 @@ function idsOf(kind: 'persona' | 'tool', found: readonly { id: number; bytes: nu
   const isLong = found.length > RECORDS_MAX
   if (!isLong && bytes <= bytesMax) return sql<number[]>`${found.map(({ id }) => id)}::integer[]`
   const type = isLong ? 'list_too_long' : 'snapshot_too_large'
-  const what = isLong ? `has more than ${RECORDS_MAX} records` : `takes ${bytes} bytes, more than ${bytesMax}`
+  const what = isLong ? `has more than ${RECORDS_MAX} records` : `takes ${bytes} bytes, over the limit of ${bytesMax}`
   throw new InvalidRequest([{ loc: ['path'], msg: `The list ${what}: read its pages at /${kind}?limit=100`, type }])
 }

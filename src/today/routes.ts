@@ -82,4 +82,4 @@ async function inNewerForm({ policy, query }: FastifyRequest, text: string, data
   return withMembers(text, members)
 }
 
-const NOT_READ = 'The change was applied, but the answer could not be read. Read the agent to see its current state.'
+const NOT_READ = 'The change was applied, but the agent could not be read. Read the agent to see its current state.'

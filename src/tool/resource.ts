@@ -70,7 +70,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const { oauth_config_id: id } = then
     if (id === null || id === state.oauth_config_id) return { state: then, notes: [] }
     const config = await readLinkable(db, id, viewer)
-    const notes = config ? [] : [`omitted, because deleted or not visible to you: OAuth configuration ${id}`]
+    const notes = config ? [] : [`OAuth configuration ${id} is omitted, because it is deleted or hidden from you`]
     return { state: { ...then, oauth_config_id: config?.id ?? null, oauth_config_name: config?.name ?? null }, notes }
   },
   requireVersions: requireHistory,

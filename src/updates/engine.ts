@@ -63,7 +63,7 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
       )
     const failure = error instanceof Unavailable ? error : unavailableFor(error)
     if (failure === undefined || failure.outcome === 'applied') throw failure ?? error
-    const message = `The ${act} was applied, but the answer could not be read. Repeat the request with the same Idempotency-Key.`
+    const message = `The ${act} was applied, but the record could not be read. Repeat the request with the same Idempotency-Key.`
     throw new Unavailable(failure.reason, message, 'applied', { cause: error })
   }
 }
@@ -210,7 +210,7 @@ async function decideAndWrite<T extends ResourceTypes, More>(
     await closeProposals(trx, entry)
     return { ...made, entry }
   }
-  const message = `Others changed shares or rights each time this update was tried. ${TRY_AGAIN}`
+  const message = `Others changed shares or rights during each attempt. ${TRY_AGAIN}`
   throw new Unavailable('overloaded', message, 'not_applied')
 }
 

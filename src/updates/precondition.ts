@@ -31,7 +31,7 @@ export function isStale({ kind, precondition }: Asked, { id, version }: Versione
   return !preconditionHolds(precondition, entityTag(kind, id, version))
 }
 
-const IF_MATCH_REQUIRED = 'This request must have If-Match. A GET of the agent or tool returns its current ETag.'
+const IF_MATCH_REQUIRED = 'This request must have If-Match. Reads and lists of agents and tools return their ETags.'
 
 /**
  * Returns the decision if the request's preconditions hold. `decision` is undefined if the request contains an unknown mask and `If-Match` names an

@@ -97,7 +97,7 @@ export async function readPast(
   const pruned = since.where('a.difference', 'is', null).select(({ fn }) => fn.max('a.version_after').as('to'))
   const { to } = await pruned.executeTakeFirstOrThrow()
   if (to === null) return values
-  const message = `The contents of ${name} before version ${to} are no longer kept (HISTORY_VERSIONS_MAX).`
+  const message = `The contents of ${name} before version ${to} are no longer kept. The limits are HISTORY_VERSIONS_MAX versions and 64 MiB.`
   throw new VersionGone('pruned', message)
 }
 

@@ -82,7 +82,7 @@ t.test('200 of a deleted agent: shares come back without their levels, and a War
   await makeBobEditor(id)
   await patch(id, { name: 'Other' })
   await remove(id)
-  const left = 'users (its levels, which only agentctl apply sets)'
+  const left = 'users (its permission levels: only agentctl apply can set them)'
   const strict = await restore(id, 2, admin, STRICT)
   t.match(strict.json(), {
     detail: `You cannot restore ${left}. Without Prefer: handling=strict, the other fields are restored.`,
@@ -136,7 +136,7 @@ t.test('200 of a deleted agent for its owner and administrators, with all that i
     for (const other of [bob, await world.token('carol@example.com')])
       t.match((await restore(id, 2, other)).json(), { error_code: 'PERSONA_NOT_FOUND' })
     const error_code = 'VERSION_NOT_FOUND'
-    const detail = `Agent ${id} was deleted in version 3: choose an earlier version.`
+    const detail = `At that version, agent ${id} was deleted. Choose an earlier version.`
     t.match((await restore(id, 3, token)).json(), { error_code, detail })
     const stale = await restore(id, 2, token, { 'if-match': `"persona-${id}-2"` })
     t.match(stale.json(), { reason: 'changed', applied_etag: null })

@@ -156,7 +156,7 @@ t.test('409 with the fields that changed since the base; 412 where the record ch
     token: alice,
     headers: { 'if-match': String(etag) },
   })
-  t.match(stale, { statusCode: 412, body: /Read GET \/proposals/ })
+  t.match(stale, { statusCode: 412, body: /Send GET \/proposals/ })
   t.match(await call('POST', `/proposals/${second}/approve`, { token: alice }), { statusCode: 428 })
   t.match(await call('POST', `/proposals/${second}/approve`, { token: alice, headers: { 'if-match': '*' } }), {
     statusCode: 428,

@@ -56,7 +56,7 @@ t.test('two tokens written down once are read: the form never changes; a new one
 })
 
 const SEND = 'Send a token: Authorization: Bearer <token>.'
-const FORM = 'The Authorization header must have the form: Bearer <token>.'
+const FORM = 'The header with the token must have the form: Bearer <token>.'
 
 t.test('401 without a single statement: no header, another scheme, another form, a wrong checksum', async t => {
   const token = await world.token('alice@example.com')
@@ -155,7 +155,7 @@ t.test('a token that is bound to an agent sees the tools that are on it and no o
   }
   t.match((await patch(admin, { tool_ids: [10] })).json().tools, [{ custom_headers: [{ key: 'X-Own' }] }])
   const past = await get(`/persona/1?version=${/-(\d+)"$/.exec(was)?.[1]}`)
-  t.match(past, { statusCode: 200, headers: { warning: /omitted, because deleted or not visible to you: tool 11"/ } })
+  t.match(past, { statusCode: 200, headers: { warning: /deleted or hidden from you are omitted: tool 11"/ } })
   t.notMatch(past.body, /of another tool|X-Other|cur_tool/)
   t.match(past.json().tools, [{ id: 10 }])
   t.equal((await patch(both, { tool_ids: [10, 12] })).statusCode, 200, 'what it is bound to it attaches')
@@ -224,14 +224,14 @@ t.test(
       t.match(await patch('?update_mask=name&dry_run=true'), { statusCode: 200, headers: { 'dry-run': 'true' } })
       const refused = {
         error_code: 'INSUFFICIENT_PERMISSIONS',
-        detail: `${reason} It can try the request with dry_run=true.`,
+        detail: `${reason} A dry run is allowed (dry_run=true).`,
       }
       for (const query of ['', '&dry_run=false', '&dry_run=1', '&dry_run=true&dry_run=true', '&dry_run=TRUE'])
         t.match((await patch(`?update_mask=name${query}`)).json(), refused, query)
       for (const act of ['approve', 'reject'])
         t.equal(
           (await world.call('POST', `/proposals/1/${act}`, { token })).json().detail,
-          reason,
+          reason.replace(' (propose=true)', ''),
           `it has no dry run: ${act}`,
         )
     }

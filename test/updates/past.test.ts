@@ -129,7 +129,7 @@ t.test('what was deleted since is left out and named, and the rest of the agent 
     delete from document_set where id = 2`)
   const deleted = await get(address)
   t.match(deleted.json(), { name: 'had twelve', tools: [], labels: [], document_sets: [] })
-  t.match(deleted.headers.warning, /omitted, because deleted or not visible to you: document set 2, tool 12, label 1"/)
+  t.match(deleted.headers.warning, /deleted or hidden from you are omitted: document set 2, tool 12, label 1"/)
 })
 
 t.test('410 with the reason: pruned contents, pruned rows; the present version is shown with its tools', async t => {
@@ -192,7 +192,7 @@ t.test('what an editor may not read is left out with a Warning: sets of document
   for (const token of [alice, admin]) t.match((await send(`${AGENT}?version=${version}`, token)).json(), shown)
   const past = await send(`${AGENT}?version=${version}`, later)
   t.match(past.json(), { document_sets: [{ id: 1 }], user_file_ids: [] })
-  t.match(past.headers.warning, /"omitted, because deleted or not visible to you: document set 2, 1 file"/)
+  t.match(past.headers.warning, /"records that are deleted or hidden from you are omitted: document set 2, 1 file"/)
   const restored = await call('POST', `${AGENT}/restore`, { token: later, body: { version } })
   const missing = ['document_set_ids.1: Document set not found', 'user_file_ids.0: File not found']
   t.same(
@@ -215,7 +215,7 @@ t.test('an OAuth configuration that a group manager may not link is left out of 
   await send(admin, null)
   const past = await call('GET', `/tool/11?version=${version}`, { token: manager })
   t.match(past.json(), { oauth_config_id: null, oauth_config_name: null })
-  t.match(past.headers.warning, /"omitted, because deleted or not visible to you: OAuth configuration 1"/)
+  t.match(past.headers.warning, /"OAuth configuration 1 is omitted, because it is deleted or hidden from you"/)
   const whole = await call('GET', `/tool/11?version=${version}`, { token: admin })
   t.match(whole.json(), { oauth_config_id: 1, oauth_config_name: 'GitHub OAuth' })
 })

@@ -68,7 +68,7 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
         textOf={({ name }) => name}
         onChange={putGroups && (groups => putGroups([...unknown, ...idsOf(groups)]))}
       />
-      {unknown.length > 0 && <Note text={`And ${counted(unknown.length, 'group')} that you do not manage.`} />}
+      {unknown.length > 0 && <Note text={`Shared with ${counted(unknown.length, 'group')} that you do not manage.`} />}
       <Chips
         noun="person"
         rows={shown.users ?? []}

@@ -28,10 +28,10 @@ const cellsOf = (row: Row | Proposal): [name: string, ...string[]] => {
   return [name, row.message, row.author.email, dated(row.created_at)]
 }
 
-const HINT = 'Everyone who sees an agent or may update a tool can propose a change to it. It is approved here.'
+const HINT = 'People can propose changes to agents that they see and to tools that they may update.'
 const SECOND: Record<string, [string, ListName] | undefined> = {
   agents: ['Deleted ones', 'deleted agents'],
-  proposals: ['Decided ones too', 'proposals'],
+  proposals: ['With my ended proposals', 'proposals'],
 }
 
 export function List({ view, rights }: { view: Kind | 'proposals'; rights: Rights }) {
@@ -43,12 +43,12 @@ export function List({ view, rights }: { view: Kind | 'proposals'; rights: Right
   const show = (rows: (Row | Proposal)[], isAll: boolean) => setRows({ rows, isAll })
   const loaded = useLoad(signal => readAll(list, signal, show), list)
   const isProposals = view === 'proposals'
-  const heads = isProposals ? ['Change', 'Message', 'Author', 'Since'] : ['Name', 'Description', 'Owner', 'Last change']
+  const heads = isProposals ? ['Change', 'Message', 'Author', 'Date'] : ['Name', 'Description', 'Owner', 'Last change']
   const found = rows.filter(row => isFound([row.id, ...cellsOf(row)].join(' ')))
   if (isProposals) found.reverse()
   const noun = list.slice(0, -1)
   const part = found.length < rows.length ? `${found.length.toLocaleString('en')} of ` : ''
-  const state = `${part}${counted(rows.length, noun)}${isAll ? '' : ' so far'}`
+  const state = `${part}${counted(rows.length, noun)}${isAll ? '' : ' read so far'}`
   const none = isProposals ? HINT : `This token sees no ${noun}s.`
   return (
     <View title={titled(view)} loaded={loaded} state={isAll || rows.length > 0 ? state : ''}>
@@ -79,7 +79,7 @@ export function List({ view, rights }: { view: Kind | 'proposals'; rights: Right
           </tbody>
         </table>
       )}
-      {found.length > SHOWN && <Note text={`The first ${SHOWN}. A search finds the others.`} />}
+      {found.length > SHOWN && <Note text={`Only the first ${SHOWN} are shown. Search for the others.`} />}
     </View>
   )
 }

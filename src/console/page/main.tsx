@@ -10,8 +10,8 @@ import { ask, changePerson, EVENTS, mayDrop, outcome, rightsOf, setToken, unsave
 import { titled, visible } from './texts.js'
 import { Tool } from './tool.js'
 
-const NOTE = `It begins with pat_, sa_, ro_ or pp_. It stays in the memory of this page, and is gone when you reload or close it.
-  An operator makes one with "agentctl token create".`
+const NOTE = `A token begins with pat_, sa_, ro_ or pp_. This page forgets the token when you reload or close the page.
+  An operator creates tokens with "agentctl token create".`
 
 function SignIn({ title, onSignedIn }: { title: string; onSignedIn: (me: Me) => void }) {
   const form = useRef<HTMLFormElement>(null)
@@ -67,7 +67,7 @@ function Head({ address, rights: { me, writes, proposes } }: { address: string; 
 function Guard({ children }: { children: ComponentChildren }) {
   const [typed, setTyped] = useState('')
   const [fault, again] = useErrorBoundary(() => setTyped([...unsaved.values()].map(read => read()).join('\n')))
-  useUnsaved('What you typed before the fault', typed !== '', () => typed)
+  useUnsaved('What you typed before the error', typed !== '', () => typed)
   return [
     fault ? <Problem problem={fault} again={again} /> : children,
     typed && <Field label="What you typed: copy it from here" rows={12} value={typed} />,

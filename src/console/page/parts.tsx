@@ -174,7 +174,7 @@ export function Pairs({ noun, members: [k, v], rows, stored, lines, onChange }: 
     return (
       <div class="pair">
         <Field label={`Name of ${noun} ${i + 1}`} value={name} onChange={named} />
-        <Field label={`Value of ${name || noun}`} {...field} />
+        <Field label={`${titled(v)} of ${name || noun}`} {...field} />
         {onChange && <Cross name={name || noun} onClick={() => onChange(rows.toSpliced(i, 1))} />}
       </div>
     )

@@ -25,7 +25,7 @@ interface HappenedProps {
 function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) {
   const [[isOpen, setOpen], [isRestoring, setRestoring]] = [useState(false), useState(false)]
   const { version, action, fields } = change
-  const before = version - 1
+  const [before, numbered] = [version - 1, view === 'proposals' ? '' : `Version ${version}, `]
   const time = new Date(change.at).toLocaleTimeString(undefined, { timeStyle: 'short' })
   const note = isNamed ? time : `by ${authorOf(change)}, ${dated(change.at)}`
   const isCompared = view !== 'proposals' && isUpdate(change)
@@ -36,7 +36,7 @@ function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) 
       <Box onToggle={() => setOpen(!isOpen)}>
         <Head>
           <strong>{visible(whatOf(change))}</strong>
-          <span class="note">{visible(`Version ${version}, ${isCompared ? `${action} ` : ''}${note}`)}</span>
+          <span class="note">{visible(`${numbered}${isCompared ? `${action} ` : ''}${note}`)}</span>
         </Head>
         {isOpen && isCompared && <Between {...{ view, id, version }} />}
         {restores && fields && before > 0 && (
@@ -50,7 +50,7 @@ function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) 
   )
 }
 
-const UNREAD = 'This version cannot be read: the record was deleted in it, is deleted now, or is hidden from you'
+const UNREAD = 'This version cannot be read: the record was deleted then, is deleted now, or is hidden from you'
 type VersionProps = { view: Kind; id: number; version: number }
 
 function Between({ view, id, version }: VersionProps) {
@@ -75,7 +75,7 @@ function Restore({ view, id, version, name, onClose }: VersionProps & { name: st
     ask<object>('POST', `${root}/${id}/restore${query}`, { body: { version }, ...options })
   const look = async (signal: AbortSignal) => {
     const now = await unless(ask<object>('GET', `${path}/${id}`, { signal }), 404) // a deleted agent gets 404
-    const tagged = now && { 'if-match': now.etag }
+    const tagged = { 'if-match': now?.etag ?? '*' }
     const { data: after, warnings, etag } = await restore('?dry_run=true', { headers: tagged, signal })
     seen.current = { 'if-match': now?.etag ?? etag, 'idempotency-key': newKey() }
     const before = Object.fromEntries(Object.entries(now?.data ?? {}).filter(([name]) => Object.hasOwn(after, name)))
@@ -134,7 +134,7 @@ export function Changes({ writes }: { writes: boolean }) {
   const dayOf = (change: Change) =>
     `${new Date(change.at).toLocaleDateString(undefined, { dateStyle: 'full' })}, ${authorOf(change)}`
   const found = (loaded.data ?? []).filter(one => isFound(`${nameOf(one)} ${whatOf(one)} ${dayOf(one)}`))
-  const state = `${counted(found.length, 'change')} among the newest ${rows.toLocaleString('en')} of everybody.`
+  const state = `${counted(found.length, 'change')} found in the newest ${rows.toLocaleString('en')}, which include changes that you cannot see.`
   return (
     <View title="Changes" loaded={loaded} state={state}>
       <search class="bar">{field}</search>

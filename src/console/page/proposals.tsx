@@ -20,7 +20,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   const { data, base, etag = '', since = [] } = loaded.data ?? {}
   const decision = useAction(async (verb: string, options: object) => {
     const { warnings } = await ask('POST', `proposals/${id}/${verb.toLowerCase().split(' ')[0]}`, options)
-    return () => leaveTo(location.hash, warnings.join(' '))
+    return () => leaveTo(location.hash, warnings.map(text => `${text}.`).join(' '))
   })
   const again = () => {
     decision.forget()
@@ -33,7 +33,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
   if (!data) return <View title={`Proposal ${id}`} loaded={loaded} />
   const { kind, record, author, state, message, changes, conflicts, impact, may_approve, closed_at, closed_by } = data
   const [isOpen, view] = [state === 'open', VIEWS[kind]]
-  const where = state === 'approved' ? `: see the changes of the ${KINDS[view].noun.toLowerCase()}` : ''
+  const where = state === 'approved' ? ` See the changes of the ${KINDS[view].noun.toLowerCase()}.` : ''
   const kept = changes.filter(({ to }) => isOpen || to !== null)
   const before = kept.map(({ field, from }) => [field, isOpen ? from : base?.[field]])
   const after = Object.fromEntries(kept.map(({ field, to }) => [field, to]))
@@ -51,13 +51,13 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       {data.reason && <p>Reason: {visible(data.reason)}</p>}
       <a href={`#/${view}/${record.id}`}>See the {KINDS[view].noun.toLowerCase()} as it is</a>
       {isOpen && conflicts !== null && conflicts.length > 0 && (
-        <Note text={`Changed since then: ${conflicts.map(titled).join(', ')}. It has to be proposed again.`} />
+        <Note text={`Changed since this proposal: ${conflicts.map(titled).join(', ')}. Propose the change again.`} />
       )}
       <Lines
         lines={since.map(each => `${authorOf(each)} changed ${each.fields?.map(titled).join(', ')}, ${dated(each.at)}`)}
       />
       {kept.length > 0 && <Differences list={differencesOf(Object.fromEntries(before), after)} />}
-      {kept.length < changes.length && <Note text={`Longer texts of a decided proposal are not kept${where}.`} />}
+      {kept.length < changes.length && <Note text={`Cleared fields and long values are not shown.${where}`} />}
       {rights.proposes && isAgain && (
         <Button label="Propose it again" onClick={() => leaveTo(`#/${view}/${record.id}`, '', editsOf(kept))} />
       )}
@@ -68,7 +68,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       {isMine && may_approve && rights.writes && button('Approve my own', { headers: { 'if-match': etag } })}
       {!isMine && may_approve && rights.writes && (
         <div class="bar savebar">
-          <Field label="Reason, to reject it" value={reason} onChange={setReason} />
+          <Field label="Reason for a rejection" value={reason} onChange={setReason} />
           {button('Reject', { body: { reason } }, reason.trim() !== '')}
           {button('Approve', { headers: { 'if-match': etag } }, conflicts?.length === 0)}
         </div>

@@ -40,7 +40,7 @@ function readJson(text: string): Read {
   return { fault: { from: first.offset, to: first.offset + first.length, msg: `This is not JSON: ${said}` } }
 }
 
-const NO_DOCUMENT = 'This is not an OpenAPI document. One begins with `openapi:` in YAML, or with { in JSON'
+const NO_DOCUMENT = 'An OpenAPI document must be an object, but this is a list or a single value'
 
 const NUMBER: ScalarTag = {
   tag: 'tag:yaml.org,2002:float',
@@ -55,7 +55,7 @@ const OPTIONS = { prettyErrors: false, merge: true, customTags: (tags: Tags): Ta
 /** Refuses numbers that have no exact form in JSON, such as `.inf` and large ones in hexadecimal. */
 function writable(name: string, value: unknown) {
   if (typeof value !== 'number' || Math.abs(value) <= Number.MAX_SAFE_INTEGER) return value
-  throw Error(`the number of "${name}" would change in JSON. Write its digits, or quote it.`)
+  throw Error(`JSON cannot hold the number in "${name}" exactly. Write the number in decimal digits or in quotes.`)
 }
 
 function readYaml(text: string): Read {

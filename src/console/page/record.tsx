@@ -64,7 +64,7 @@ export function Frame(props: FrameProps) {
   const isChanged = names.length > 0
   const { custom_headers: _, ...open }: { custom_headers?: unknown } = body // headers are secret
   const read = () => `${outline(open)}\n${typedText?.() ?? ''}`
-  useUnsaved(`What you changed of ${record?.name || 'this'}`, isChanged, read)
+  useUnsaved(`Your changes to ${record?.name || `this ${noun.toLowerCase()}`}`, isChanged, read)
   const restores = !isChanged && rights.writes && (mayEdit || (!now && view === 'agents'))
   const isDeleted = loaded.data !== undefined && !now
   const isTool = view === 'tools'
@@ -77,11 +77,11 @@ export function Frame(props: FrameProps) {
   const facts = [
     isChanged ? '' : outcome.text,
     `${noun} ${id}, version ${now?.version}, owner: ${isTool && !list ? 'being read' : owner}.`,
-    mayEdit ? '' : `Somebody who manages it can change it. ${mayPropose ? 'You can propose changes.' : ''}`,
+    mayEdit ? '' : `This token cannot change it. ${mayPropose ? 'You can propose changes.' : ''}`,
   ]
   const isOwner = isTool || rights.me.permission === 'admin' || record?.owner?.id === rights.me.user.id
   const fresh = rights.makes[view] ? '' : `This token cannot create ${view}.`
-  const stored = now ? facts.join(' ') : 'It is deleted. Restore a version to bring it back.'
+  const stored = now ? facts.join(' ') : isDeleted ? 'This agent is deleted. Earlier versions can be restored.' : ''
   const onClose = () => setWay(undefined)
   const onRefused = () => {
     setDirect(false)
@@ -106,8 +106,8 @@ export function Frame(props: FrameProps) {
         <section class="bar savebar" aria-label="Not saved">
           <p>
             Not saved: {names.map(titled).join(', ')}.
-            {definition === null && ' It can be saved once the definition has no faults.'}
-            {isSecret && mayPropose && ' Secrets are set by an update, so this cannot be proposed.'}
+            {definition === null && ' Saving is possible once the definition is checked and has no faults.'}
+            {isSecret && mayPropose && ' A proposal cannot contain header values, so these changes cannot be proposed.'}
             {note && ` ${note}`}
           </p>
           <Button label="Discard" onClick={() => mayDrop('Discard?') && leaveTo(location.hash)} />
@@ -116,17 +116,17 @@ export function Frame(props: FrameProps) {
           {mayEdit && isDirect && button('Save', 'Review and save', true)}
         </section>
       )}
-      {way && now && <Save key={`${way} ${now.etag}`} {...{ ...props, way, etag: now.etag, onClose, onRefused }} />}
+      {way && now && <Save key={`${way} ${now.etag}`} {...{ ...props, way, isDirect, onClose, onRefused }} />}
     </View>
   )
 }
 
-type SaveProps = FrameProps & { way: Way; etag: string; onClose(): void; onRefused(): void }
+type SaveProps = FrameProps & { way: Way; isDirect: boolean; onClose(): void; onRefused(): void }
 
-function Save({ of, body, created, definition, effect, way, etag, ...props }: SaveProps) {
+function Save({ of, body, created, definition, effect, way, isDirect, ...props }: SaveProps) {
   const [key] = useState(newKey)
   const [message, setMessage] = useState('')
-  const { view, id, record } = of
+  const { view, id, record, now } = of
   const { root, update } = KINDS[view]
   const [isNew, isProposal] = [way === 'Create', way === 'Propose']
   const [fields] = useState<object>(() => ({
@@ -138,7 +138,7 @@ function Save({ of, body, created, definition, effect, way, etag, ...props }: Sa
     const mask = isUpdate && view === 'agents' && { update_mask: Object.keys(fields).join() }
     const method = isNew ? 'POST' : isUpdate ? update : 'DELETE'
     const path = `${root}${isNew ? '' : `/${id}`}?${new URLSearchParams({ ...mask, ...query })}`
-    const headers = { ...(!isNew && { 'if-match': etag }), ...(key && { 'idempotency-key': key }) }
+    const headers = { ...(!isNew && { 'if-match': now?.etag ?? '' }), ...(key && { 'idempotency-key': key }) }
     const sent = way === 'Delete' ? {} : { body: fields }
     return ask<{ id: number }>(method, path, { ...sent, headers, signal })
   }
@@ -157,10 +157,10 @@ function Save({ of, body, created, definition, effect, way, etag, ...props }: Sa
       throw refusal
     })
     const addresses = { Save: location.hash, Propose: `#/proposals/${data.id}`, Create: `#/${view}/${data.id}` }
-    const said = [isNew ? 'Created.' : isProposal ? '' : 'Saved.', ...warnings].join(' ')
+    const said = [isNew ? 'Created.' : isProposal ? '' : 'Saved.', ...warnings.map(text => `${text}.`)].join(' ')
     return () => leaveTo(way === 'Delete' ? `#/${view}` : addresses[way], said)
   }
-  const title = `${isProposal && of.mayEdit ? 'This needs an approval. ' : ''}${way} ${isNew ? `a new ${view.slice(0, -1)}` : record?.name}?`
+  const title = `${isProposal && !isDirect ? 'This change needs an approval. ' : ''}${way} ${isNew ? `a new ${view.slice(0, -1)}` : `${isProposal ? 'a change to ' : ''}${record?.name}`}?`
   return (
     <Review label={way} {...{ title, look, send, onClose: props.onClose }} onStale={of.loaded.again}>
       {effect}

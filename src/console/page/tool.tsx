@@ -68,7 +68,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
     >
       <Field label="Name" value={shown.name} onChange={typed('name')} />
       <Field label="Description" rows={3} value={description} onChange={typed('description')} />
-      <Check label="Sends its user's sign-in along" checked={passthrough_auth} onChange={typed('passthrough_auth')} />
+      <Check label="Sends the user's authentication" checked={passthrough_auth} onChange={typed('passthrough_auth')} />
       {record?.custom_headers && (
         <Pairs
           noun="header"
@@ -185,7 +185,7 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
   }
   const open = async (holder: { files: FileList | null; value?: string }) => {
     const [file] = holder.files ?? []
-    if (file && file.size > FILE_BYTES_MAX) setUnread(`${file.name} is larger than any definition`)
+    if (file && file.size > FILE_BYTES_MAX) setUnread(`${file.name} is larger than 16 MiB, the limit for a file`)
     else if (file) await readText(file).then(put, setUnread)
     holder.value = ''
   }
@@ -240,7 +240,7 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
             </li>
           ))}
         </ol>
-        {findings.length > SHOWN && <Note text={`And ${counted(findings.length - SHOWN, 'more')}.`} />}
+        {findings.length > SHOWN && <Note text={`And ${counted(findings.length - SHOWN, 'more finding')}.`} />}
         {report.impact && <Agents impact={report.impact} />}
         {isChecked && <Functions list={report.functions ?? []} />}
       </div>
@@ -299,7 +299,7 @@ export function Agents({ impact: { changes, agents }, target }: { impact: Impact
   const { ids, others } = agents
   const [rows = []] = useLists(ids.length > 0, 'agents')
   const names = new Map(rows.map(({ id, name }) => [id, name]))
-  const unseen = others > 0 ? `, ${others.toLocaleString('en')} of them not shown to this token` : ''
+  const unseen = others > 0 ? `, ${others.toLocaleString('en')} of them not listed here` : ''
   const lines = changes.slice(0, SHOWN).map(({ operation, msg }) => (operation ? `${operation}: ${msg}` : msg))
   return (
     <section>

@@ -17,9 +17,9 @@ worker.addEventListener('message', ({ data: { id, answer } }) => {
 })
 
 let failure = ''
-const FAILED = 'The part of this page that reads definitions failed, so nothing is checked here. Reload the page.'
+const FAILED = 'The part of this page that reads definitions failed, so definitions cannot be checked. Reload the page.'
 worker.addEventListener('error', ({ message }) => {
-  failure = `${FAILED} The service still checks what programs send. ${message ?? `${ADDRESS} could not be loaded.`}`
+  failure = `${FAILED} ${message ?? `${ADDRESS} could not be loaded.`}`
   for (const [, reject] of waiting.values()) reject(failure)
   waiting.clear()
 })
