@@ -89,8 +89,8 @@ export const HistoryEntry = Type.Object(
         from: Type.Optional(
           Type.Unknown({
             description:
-              'The old value as in a snapshot, with names next to ids. A name or a file that the caller cannot see is `null`. Absent if the ' +
-              'value is larger than 4 KiB: read the earlier version instead.',
+              'The old value as in a snapshot, with names or emails next to ids. A name, email or file that was deleted or is hidden from the ' +
+              'caller is `null`. Absent if the value is larger than 4 KiB: read the earlier version instead.',
           }),
         ),
         to: Type.Optional(Type.Unknown({ description: 'The new value, with the form and size limit of `from`.' })),

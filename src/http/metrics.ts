@@ -69,7 +69,7 @@ export class Metrics {
       found = backlog().catch(() => unknown) // the next two gauges use the same result
       return (await found).lag_s
     })
-    this.#gauge('agents_proposals_open', 'Proposals that nobody has decided on.', async () => (await found).open)
+    this.#gauge('agents_proposals_open', 'Number of open proposals.', async () => (await found).open)
     const oldest = async () => (await found).oldest_s
     this.#gauge('agents_proposals_oldest_seconds', 'How long the oldest open proposal has waited.', oldest)
     const info = { name: 'agents_build_info', help: 'Always 1.', labelNames: ['version'], registers: [this.registry] }

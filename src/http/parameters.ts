@@ -4,7 +4,7 @@ import { parameter, patterned, queryFlag, queryId, queryMask } from '../validati
 
 export const DryRun = queryFlag(
   '`true` checks the request and returns its answer, but stores nothing. Read-only tokens, and changes that require approval, are accepted. An ' +
-    ' `ETag` is that of the stored state. The answer to a creation has neither `ETag` nor `Location`, and its `id` is a placeholder.',
+    '`ETag` is that of the stored state. The answer to a creation has neither `ETag` nor `Location`, and its `id` is a placeholder.',
 )
 
 export function updateMask(body: TObject) {
@@ -57,7 +57,7 @@ const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
 export const IdempotencyKey = patterned(
   KEY,
   'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repeated request with the same key is not ' +
-    'carried out again. The answer then has the current record and, except for a proposal, the first `ETag`. The answer to a deletion is empty. Keys are kept as long as audit rows. A dry run ignores the key.',
+    'carried out again. The answer then has the current record and, except for a proposal, the first `ETag`. The answer to a deletion is empty. Keys are kept as long as the history. A dry run ignores the key.',
   'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"',
   header => KEY.exec(header)?.[1]?.replaceAll(/\\(.)/g, '$1') ?? header,
 )
