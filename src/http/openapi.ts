@@ -63,7 +63,7 @@ const ERRORS = {
     members: {
       conflicts: Type.Optional(
         list(text(), {
-          description: 'With `PROPOSAL_CONFLICT`: the fields that changed since the base version of the proposal.',
+          description: 'With `PROPOSAL_CONFLICT`: the proposed fields that have changed since the base version.',
         }),
       ),
       agents: Type.Optional(

@@ -57,7 +57,7 @@ const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
 export const IdempotencyKey = patterned(
   KEY,
   'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repeated request with the same key is not ' +
-    'carried out again. The answer then has the current record and, except for a proposal, the first `ETag`. The answer to a deletion is empty. Keys are kept as long as the history. A dry run ignores the key.',
+    'carried out again. Its answer has the current record and, except for a proposal, the `ETag` of the first answer. For a deletion, the answer is empty. Keys are kept as long as the history. A dry run ignores the key.',
   'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"',
   header => KEY.exec(header)?.[1]?.replaceAll(/\\(.)/g, '$1') ?? header,
 )

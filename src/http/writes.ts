@@ -231,7 +231,7 @@ function responsesOf(kind: ResourceKind, act: Act, record?: TSchema) {
   const refusals = [404, 409, 412, 413, 415] as const
   const ofWrites = ['idempotent-replayed', 'dry-run', 'warning'] as const
   if (record === undefined)
-    return responses({ 204: { description: 'The record was deleted.', headers: ofWrites } }, [...refusals, 428])
+    return responses({ 204: { description: 'Success without a body.', headers: ofWrites } }, [...refusals, 428])
   const headers = ['etag', 'preference-applied', ...ofWrites] as const
   const body = reference(record)
   if (act === 'creation') {
