@@ -5,7 +5,7 @@ import { joined } from '../db/transaction.js'
 import type { Actor } from '../updates/audit.js'
 import { recordAccess } from './access-events.js'
 import { operatorActor } from './operator.js'
-import { lockUser } from './people.js'
+import { isErased, lockUser } from './people.js'
 import { Refusal } from './refusal.js'
 
 const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
@@ -45,7 +45,8 @@ export async function createToken(
   const { email, scopes, personaIds, toolIds, requireIfMatch = false, expiresInS = DEFAULT_TOKEN_LIFE_S } = request
   return await joined(db, async trx => {
     const user = await lockUser(trx, email)
-    if (!user.active) throw new Refusal(`${user.email} is inactive: first set active: true with agentctl apply`)
+    const remedy = isErased(user) ? 'choose another user' : 'first set active: true with agentctl apply'
+    if (!user.active) throw new Refusal(`${user.email} is inactive: ${remedy}`)
     const restricted = RESTRICTED.find(([scope]) => scopes?.includes(scope))
     const { token, hash } = mintToken(restricted?.[1] ?? user.kind)
     const row = await trx

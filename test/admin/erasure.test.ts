@@ -55,7 +55,7 @@ t.test('an erased account stays shut: nothing lets it in, names it, or makes a t
   const id = await make('ella@example.com')
   await eraseUser(db, id)
   const { email = '' } = (await account(id)) ?? {}
-  t.match((await agentctl(`token create --for ${email}`)).stderr, /is inactive/)
+  t.match((await agentctl(`token create --for ${email}`)).stderr, /is inactive: choose another user/)
   const faults = [{ loc: ['users', 0], type: 'erased' }]
   for (const change of [{ active: true }, { email: 'ella@example.com' }]) {
     const refused = await apply({ users: [{ id, email, ...change }] }).catch((error: unknown) => error)

@@ -132,7 +132,7 @@ export class Catalogue {
     if (others.length > 0) return this.fault(loc, `several records match ${reference}: give the id`, 'ambiguous')
     if (id !== undefined) return id
     const isTool = section === 'tools' && typeof given === 'string' // a tool's name refers only to tools in the document
-    const rest = isTool ? ' in this document: add its entry, or give its id' : ': correct it, or add an entry'
+    const rest = isTool ? ' in this document: add its entry, or give its id' : ': correct this value, or add an entry'
     return this.fault(loc, `${reference} not found${rest}`, 'not_found')
   }
 

@@ -53,7 +53,7 @@ async function listCommand(
     COMMAND: row => row.command,
     FIELDS: row => row.fields,
   })
-  if (rows.length > limit) call.remark(`only the newest ${limit} are shown: to see more, set --limit or --until`)
+  if (rows.length > limit) call.remark('older entries are not shown: to see them, set --limit or --until')
 }
 
 async function verifyCommand(call: CommandLine): Promise<number> {

@@ -13,8 +13,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
     .add(program, 'init <EMAIL>', 'alice@example.com', initCommand)
     .description(
       'Creates the schema, an administrator and their token.\n' +
-        'The token is shown once.\n' +
-        'Fails if an active administrator exists already. To create more tokens, use agentctl token create.',
+        'The token is shown once. Fails if an active administrator exists. For more tokens, use agentctl token create.',
     )
   line
     .add(program, 'migrate', '--plan', migrateCommand)

@@ -35,7 +35,7 @@ interface CreateOptions {
   scope?: Permission[]
   agent?: number[]
   tool?: number[]
-  expires?: number | null
+  expires?: number | 'never'
   readOnly?: boolean
   runtime?: boolean
   proposalsOnly?: boolean
@@ -58,7 +58,7 @@ async function createCommand(call: CommandLine, options: CreateOptions): Promise
     personaIds: agent,
     toolIds: tool,
     requireIfMatch: options.requireIfMatch === true,
-    ...(expires !== undefined && { expiresInS: expires }),
+    ...(expires !== undefined && { expiresInS: expires === 'never' ? null : expires }),
   }
   const issued = await createToken(db, request, call.actor)
   call.answer(issued, () => {
@@ -95,6 +95,6 @@ function wholeNumbers(text: string, before: number[] = []): number[] {
   return [...before, wholeNumber(text)]
 }
 
-function lifeS(text: string): number | null {
-  return text === 'never' ? null : durationS(text)
+function lifeS(text: string): number | 'never' {
+  return text === 'never' ? text : durationS(text)
 }
