@@ -33,7 +33,7 @@ export function parseToken(text: string): Buffer | undefined {
 /** Returns the SHA-256 of the bearer token in an `Authorization` header. Throws `NotAuthenticated` if the header has no well-formed token. */
 export function bearerTokenHash(authorization: string | undefined): Buffer {
   if (authorization === undefined) {
-    throw new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')
+    throw new NotAuthenticated('UNAUTHENTICATED', 'Send a token in the header Authorization: Bearer <token>.')
   }
   const token = /^bearer +(\S+) *$/i.exec(authorization)?.[1]
   if (token === undefined) {

@@ -30,7 +30,7 @@ export const ChangePage = Type.Object(
       Type.Object({
         kind: enumeration(KINDS),
         id: Type.Integer(),
-        version,
+        version: { ...version, description: 'For a proposal: 1 when it was proposed, 2 when it ended.' },
         action: enumeration([...ACTIONS, 'gone', ...PROPOSAL_ACTIONS], {
           description: '`gone`: since this change, the caller can no longer see the record.',
         }),

@@ -189,7 +189,7 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
       const { caller } = request
       const row = await readOpen(db, caller, id)
       if (row.author.id === caller.userId && !byAnyone)
-        throw new Refused('OWN_PROPOSAL', 'This proposal is your own: another person has to approve it.')
+        throw new Refused('OWN_PROPOSAL', 'This proposal is your own: another user has to approve it.')
       requireDecider(row)
       const tag = proposalTag(row)
       if (!preconditionHolds(seen, tag))

@@ -39,7 +39,7 @@ const AGENT_MEMBERS = [...Object.keys(AGENT_FIELDS), 'version', 'model', 'docume
 const TOOL_FIELDS = words('id name in_code_tool_id mcp_server_id passthrough_auth oauth_config_id')
 
 const headers = list(Header, {
-  description: 'The headers, with values in clear text, that each call of the tool must send.',
+  description: 'The headers that each call of the tool must send, with values in clear text.',
 })
 export const RuntimeAgent = Type.Object(
   {
@@ -54,7 +54,7 @@ export const RuntimeAgent = Type.Object(
         faults: ToolRecord.properties.faults,
         headers,
         functions: nullable(list(ToolFunction), {
-          description: 'Function names are unique in this answer. `null` for built-in tools and tools of MCP servers.',
+          description: 'Null for built-in tools and tools of MCP servers. Function names are unique in this answer.',
         }),
       }),
       { description: 'The enabled tools.' },

@@ -210,7 +210,7 @@ async function decideAndWrite<T extends ResourceTypes, More>(
     await closeProposals(trx, entry)
     return { ...made, entry }
   }
-  const message = `Others changed shares or rights during each attempt. ${TRY_AGAIN}`
+  const message = `Others changed shares or rights during each attempt to store this change. ${TRY_AGAIN}`
   throw new Unavailable('overloaded', message, 'not_applied')
 }
 

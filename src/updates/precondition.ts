@@ -22,7 +22,7 @@ export function requireDirect(
   throw new Refused('APPROVAL_REQUIRED', `Only administrators may make this change directly: ${instead}`)
 }
 
-const PROPOSE = 'propose it with propose=true (in MCP: propose_agent_update or propose_tool_update).'
+const PROPOSE = 'propose it by an update with propose=true (in MCP: propose_agent_update or propose_tool_update).'
 
 type Asked = Pick<UpdateRequest, 'kind' | 'precondition'>
 

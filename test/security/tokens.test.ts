@@ -55,7 +55,7 @@ t.test('two tokens written down once are read: the form never changes; a new one
   for (const text of refused) t.equal(parseToken(text), undefined, text.slice(0, 40))
 })
 
-const SEND = 'Send a token: Authorization: Bearer <token>.'
+const SEND = 'Send a token in the header Authorization: Bearer <token>.'
 const FORM = 'The header with the token must have the form: Bearer <token>.'
 
 t.test('401 without a single statement: no header, another scheme, another form, a wrong checksum', async t => {

@@ -76,7 +76,7 @@ export function Frame(props: FrameProps) {
   const owner = (isTool ? listed : record)?.owner?.email ?? 'nobody'
   const facts = [
     isChanged ? '' : outcome.text,
-    `${noun} ${id}, version ${now?.version}, owner: ${isTool && !list ? 'being read' : owner}.`,
+    `${noun} ${id}, version ${now?.version}, owner: ${isTool && !list ? 'loading' : owner}.`,
     mayEdit ? '' : `This token cannot change it. ${mayPropose ? 'You can propose changes.' : ''}`,
   ]
   const isOwner = isTool || rights.me.permission === 'admin' || record?.owner?.id === rights.me.user.id

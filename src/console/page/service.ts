@@ -44,7 +44,7 @@ interface Body {
 /** Why a request failed. */
 const SENTENCES = {
   lost: 'No connection to the service',
-  front: 'A server in front of the service answered. The service did not',
+  front: 'A server in front of the service answered in its place',
   busy: 'The service is busy, or it is being restarted',
   ended: 'This token is invalid, expired or revoked',
   refused: 'The service refused the request',

@@ -240,7 +240,7 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
             </li>
           ))}
         </ol>
-        {findings.length > SHOWN && <Note text={`And ${counted(findings.length - SHOWN, 'more finding')}.`} />}
+        {findings.length > SHOWN && <Note text={`And ${(findings.length - SHOWN).toLocaleString('en')} more.`} />}
         {report.impact && <Agents impact={report.impact} />}
         {isChecked && <Functions list={report.functions ?? []} />}
       </div>
