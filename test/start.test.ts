@@ -70,7 +70,7 @@ t.test('exit 78: a key file that is missing or unreadable, by its setting; where
   const [missing, unreadable] = await Promise.all(starts)
   const output =
     'SECRET_KEYS_FILE: the file cannot be read (ENOENT: no such file or directory). ' +
-    'It contains one id:base64 per line; create one with: agentctl keys generate\n'
+    'It must contain keys in the form id:base64. Create a key with: agentctl keys generate\n'
   t.strictSame(missing, { code: 78, output })
   t.match(await agentctl('keys status', none), { status: 78, stderr: `agentctl: ${output}` })
   const advice =

@@ -84,7 +84,7 @@ export function definitionChanges(
   }
   for (const each of byId.values()) reportOf(each.operationId, each.loc)('operation_added', 'the operation is new')
   const omitted = changes.splice(MOST_CHANGES).length
-  if (omitted > 0) changes.push({ kind: 'changed', operation: '', msg: `${omitted} more changes are left out` })
+  if (omitted > 0) changes.push({ kind: 'changed', operation: '', msg: `changes not listed: ${omitted}` })
   return changes
 }
 
@@ -92,7 +92,7 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
   const target = ({ name, method, path }: ReadFunction) => `${name}, ${method.toUpperCase()} ${path}`
   const [from, to] = [target(old), target(next)]
   if (from !== to) report('changed', `the operation is ${quote(to)} instead of ${quote(from)}`, { from, to })
-  if (old.description !== next.description) report('changed', 'the description of the operation changed')
+  if (old.description !== next.description) report('changed', 'the summary or description of the operation changed')
   if (!isDeepStrictEqual(old.operation.record.spec.security, next.operation.record.spec.security))
     report('changed', 'the security requirements of the operation changed')
   for (const form of next.arguments) {
@@ -151,11 +151,11 @@ function compareSchemas(old: Schema, next: Schema, argument: string, report: Rep
   const [removed, added] = [missing(old, next), missing(next, old)]
   const parts = [...shown('no longer lists', removed), ...shown('now lists', added)]
   if (parts.length > 0)
-    report('argument_values_changed', `${subject} ${parts.join(' and ')}`, { argument, removed, added })
+    report('argument_values_changed', `${subject} ${parts.join(', and ')}`, { argument, removed, added })
   const compared = ['type', 'enum', 'const', ...reported]
   const keywords = [...new Set([...Object.keys(old), ...Object.keys(next)])].filter(key => !compared.includes(key))
   const differing = keywords.filter(key => !isDeepStrictEqual(old[key], next[key]))
-  if (differing.length > 0) report('changed', `the ${differing.join(', ')} of ${subject} changed`, { argument })
+  if (differing.length > 0) report('changed', `the ${differing.join(' and ')} of ${subject} changed`, { argument })
 }
 
 function typeOf({ type }: Schema): string {

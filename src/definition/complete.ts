@@ -63,7 +63,7 @@ export function completeDefinition(given: unknown, options: CheckOptions & { ser
     edits.push({ op: 'replace', loc: [...at], type: 'swagger_converted', msg })
   }
   if (document === undefined) {
-    const msg = `after the conversion to OpenAPI 3, the definition would have more than ${most} characters, because each media type repeats its schema: list fewer media types in "consumes" and "produces"`
+    const msg = `the converted definition would have more than ${most} characters: list fewer media types in "consumes" and "produces", because each of them repeats the schemas`
     const check = { ok: false as const, faults: [{ loc: [...at], msg, type: 'definition_too_large' }], warnings: [] }
     return { definition: given, edits: [], check }
   }
@@ -107,8 +107,7 @@ class Completing {
   private completeServer(server: string): void {
     const { servers } = this.document
     if (servers === undefined || (Array.isArray(servers) && servers.length === 0)) {
-      const msg = 'the definition had no server; the given one was added'
-      this.set(this.document, 'servers', [{ url: server }], 'server_added', msg)
+      this.set(this.document, 'servers', [{ url: server }], 'server_added', 'the definition had no server')
       return
     }
     const [first] = Array.isArray(servers) ? servers : []
@@ -139,7 +138,7 @@ class Completing {
       const msg = 'the operation had no operationId; this one is derived from its path and method'
       this.set(operation, 'operationId', this.free(madeId(method, path)), 'operation_id_added', msg)
     } else if (typeof id === 'string' && owner !== undefined && owner !== operation) {
-      const msg = `${quote(id)} is the operationId of an earlier operation, so this one was changed`
+      const msg = `an earlier operation has the operationId ${quote(id)}, so this operationId was changed`
       this.set(operation, 'operationId', this.free(`${id}_${method.toLowerCase()}`), 'operation_id_renamed', msg)
     }
     if (!owners.has(operation.operationId)) owners.set(operation.operationId, operation)

@@ -22,13 +22,15 @@ export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
     if (secrets.keysFile !== undefined) return parseKeyRing(readFileSync(secrets.keysFile, 'utf8'))
     if (database.url === undefined) return parseKeyRing(ownKeyFile(database.dataDir))
   } catch (error) {
-    if (error instanceof InvalidKeyRing) throw new KeyRingMissing(error.message)
+    const variable = secrets.keys === undefined ? secrets.keysFile && 'SECRET_KEYS_FILE' : 'SECRET_KEYS'
+    const place = variable ?? `the key file ${keyFileIn(database.dataDir)}`
+    if (error instanceof InvalidKeyRing) throw new KeyRingMissing(`${place}: ${error.message}`)
     if (!(error instanceof Error && 'code' in error)) throw error
     const reason = error.message.split(', ', 1)[0] // omits the path, because someone may have set the variable to the key itself
     throw new KeyRingMissing(
-      secrets.keysFile === undefined
-        ? `the key file ${keyFileIn(database.dataDir)} cannot be read or created (${reason}): set DATA_DIR to a folder that this user can write`
-        : `SECRET_KEYS_FILE: the file cannot be read (${reason}). It contains one id:base64 per line; create one with: agentctl keys generate`,
+      variable === undefined
+        ? `${place} cannot be read or created (${reason}): set DATA_DIR to a folder that this user can write`
+        : `${place}: the file cannot be read (${reason}). It must contain keys in the form id:base64. Create a key with: agentctl keys generate`,
     )
   }
   throw new KeyRingMissing(

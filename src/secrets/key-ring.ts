@@ -3,7 +3,7 @@ import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
 const KEY_BYTES = 32
 // The text form of a 32-byte key is longer than any valid id, so a key in the place of an id is refused and not shown.
 const KEY_ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$/
-const ID_FORM = '1 to 32 letters, digits, "_", "." or "-", and the first must be a letter or digit'
+const ID_FORM = 'an id has 1 to 32 letters, digits, "_", "." or "-", and begins with a letter or digit'
 const BASE_64 = /^[A-Za-z0-9+/]+={0,2}$/
 
 /** The text of a key ring is invalid. `faults` identifies entries by position and id, never by key. */
@@ -11,7 +11,7 @@ export class InvalidKeyRing extends Error {
   override readonly name = 'InvalidKeyRing'
 
   constructor(readonly faults: readonly string[]) {
-    super(`the key ring is unusable: ${faults.join('; ')}`)
+    super(faults.join('; '))
   }
 }
 
@@ -38,13 +38,13 @@ export function parseKeyRing(text: string): KeyRing {
   })
   const [currentId] = keys.keys()
   if (faults.length > 0 || currentId === undefined)
-    throw new InvalidKeyRing(faults.length > 0 ? faults : ['it contains no key: run agentctl keys generate'])
+    throw new InvalidKeyRing(faults.length > 0 ? faults : ['there is no key: create one with agentctl keys generate'])
   return { currentId, keys }
 }
 
 /** Returns a random `id:base64` entry for a key ring. The default id is today's date with four random hex digits. Throws `InvalidKeyRing` for an invalid id. */
 export function generateKey(id = `${new Date().toISOString().slice(0, 10)}-${randomBytes(2).toString('hex')}`): string {
-  if (!KEY_ID.test(id)) throw new InvalidKeyRing([`the id of a key must be ${ID_FORM}`])
+  if (!KEY_ID.test(id)) throw new InvalidKeyRing([ID_FORM])
   return `${id}:${randomBytes(KEY_BYTES).toString('base64')}`
 }
 

@@ -17,6 +17,6 @@ export async function unusableKeys(db: Kysely<Tables>, ring: KeyRing): Promise<s
   if (wrong === undefined) return unopened.map(({ keyId }) => keyId)
   throw new KeyRingMissing(
     `the key "${wrong.keyId}" cannot decrypt the header ${wrong.headerName} of tool ${wrong.toolId}: set SECRET_KEYS (or ` +
-      'SECRET_KEYS_FILE) to the key ring that encrypted the stored secrets; agentctl keys status checks each of them',
+      'SECRET_KEYS_FILE) to the keys that encrypted the stored secrets. To check each secret, run: agentctl keys status',
   )
 }

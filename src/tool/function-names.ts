@@ -111,5 +111,5 @@ export async function namesBeside(
 }
 
 function warningOf(name: string, [first, second]: readonly string[]): string {
-  return `tools ${first} and ${second} both have a function ${name}: rename one, because model providers refuse an agent that has both`
+  return `tools ${first} and ${second} both have a function ${name}: rename the function in one of them, because model providers refuse an agent that has both tools`
 }

@@ -24,7 +24,7 @@ export const Header = Type.Object(
         'ASCII letters, digits, `-`, `_` and the other characters that RFC 9110 allows in header names, without `***`.',
     }),
     value: text({
-      description: `At most ${VALUE_BYTES_MAX} bytes in UTF-8: Latin-1 characters without control characters except tabs, or a mask.`,
+      description: `A mask, or at most ${VALUE_BYTES_MAX} bytes in UTF-8: Latin-1 characters, and no control characters except tabs.`,
     }),
   },
   { $id: 'Header' },
@@ -45,14 +45,14 @@ function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] 
   const fault = (msg: string, type: string): Fault[] => [{ loc, msg, type: `header_name_${type}` }]
   if (!token.test(name) || name.includes('***'))
     return fault(
-      `Header name must have 1 to ${NAME_CHARACTERS_MAX} letters (a to z), digits and characters of !#$%&'*+-.^_\`|~, without spaces and without ***`,
+      `The header name must have 1 to ${NAME_CHARACTERS_MAX} letters (a to z), digits and characters of !#$%&'*+-.^_\`|~, without spaces and without ***`,
       'invalid',
     )
   // Gateways can replace `_` and other characters with `-` (RFC 3875, section 4.1.18).
   if (FORBIDDEN.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-')))
-    return fault(`Header '${name}' is set by the HTTP client that calls the tool: remove it`, 'forbidden')
+    return fault(`The header '${name}' must be left to the HTTP client that calls the tool`, 'forbidden')
   return seen.has(name.toLowerCase())
-    ? fault(`Header '${name}' is already in the list (case does not matter)`, 'duplicate')
+    ? fault(`The header '${name}' is already in the list (case does not matter)`, 'duplicate')
     : []
 }
 
@@ -62,7 +62,7 @@ const SENDABLE = /^[\x21-\x7e\xa1-\xac\xae-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x21-
 function valueFaults(value: string, loc: Loc): Fault[] {
   if (looksMasked(value)) return [] // `redactionFaults` reports the value as `mask_mismatch`
   if (SENDABLE.test(value) && Buffer.byteLength(value) <= VALUE_BYTES_MAX) return []
-  const msg = `Header value must have 1 to ${VALUE_BYTES_MAX} bytes in UTF-8, and only Latin-1 characters: no control characters except tabs, and no blanks or soft hyphens at the ends`
+  const msg = `The header value must have 1 to ${VALUE_BYTES_MAX} bytes in UTF-8, and only Latin-1 characters: no control characters except tabs, and no blanks or soft hyphens at the ends`
   return [{ loc, msg, type: 'header_value_invalid' }]
 }
 

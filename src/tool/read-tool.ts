@@ -22,8 +22,8 @@ export function registerReadTool(app: FastifyInstance, options: ReadToolOptions)
       record: ToolRecord,
       summary: 'Read Tool',
       description:
-        'Returns a tool. Header values are masks for callers who may manage the tool, and `null` for all others. Send its `ETag` as ' +
-        '`If-Match` of an update. `version` returns the tool as it was. `view=functions` returns the functions that a ' +
+        'Returns a tool. `custom_headers` has masked values for callers who may manage the tool, and is `null` for all others. Send ' +
+        'the `ETag` as `If-Match` of an update. `version` returns that version of the tool. `view=functions` returns the functions that a ' +
         'model gets and how their arguments are sent, or `faults` if the stored definition is no longer accepted.',
       query: {
         view: queryChoice(

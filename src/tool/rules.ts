@@ -121,13 +121,13 @@ export function requireManageable(state: ToolState): void {
 
 /** The message names no resource, because the resource could be hidden from the caller. */
 const OUT_OF_SCOPE =
-  'A group manager may update a tool only if they own it, or if all agents that use it are shared with their groups and ' +
-  'someone else attached it to one of these agents.'
+  'A group manager may update a tool only if they own it, or if all agents with the tool are shared with groups that they ' +
+  'manage and someone else attached the tool to one of these agents.'
 
 /** Requires the right to update the tool or, for a built-in or MCP tool, `manage:actions`. Throws `Forbidden`. */
 export function requireHistory({ managed_as }: ToolState, caller: Caller): void {
   if (managed_as !== null || managesActions(caller)) return
-  throw new Forbidden('You can see this tool but not its earlier versions. They require the right to update it.')
+  throw new Forbidden('You can see this tool but not its earlier versions. They require the right to manage the tool.')
 }
 
 function requireRules(state: ToolState, update: ToolUpdateContent): void {
@@ -153,7 +153,7 @@ function redactionFaults(state: ToolState, headers: Header[]): Fault[] {
     if (!looksMasked(value, masks) || headerOfMask(state, key, value) !== undefined) return []
     return {
       loc: ['body', 'custom_headers', index, 'value'],
-      msg: 'This value looks like a mask, but it is not the mask of the stored header with this name: send the secret itself or, if the header has changed since you read it, read the tool again',
+      msg: 'This value looks like a mask, but no stored header with this name has this mask: send the secret itself or, if the header has changed since you read the tool, read the tool again',
       type: 'mask_mismatch',
     }
   })
@@ -177,7 +177,7 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
   return [
     {
       loc,
-      msg: 'passthrough_auth cannot be combined with an Authorization header: turn it off or remove the header',
+      msg: 'passthrough_auth cannot be combined with an Authorization header: turn passthrough_auth off or remove the header',
       type: 'passthrough_auth_conflict',
     },
   ]
@@ -211,7 +211,7 @@ function secretNotes(
   const isBeyond = staying.length > 0 && added.length > 0
   if (state.managed_as === 'group' && (turnsOn || isBeyond)) {
     const what = turnsOn ? 'turn passthrough_auth on' : `let it send the ${staying.join(' and the ')} to a new server`
-    const advice = turnsOn ? '' : ' Otherwise, replace, remove or turn off these secrets in the same update.'
+    const advice = turnsOn ? '' : ' Otherwise, send an update that also replaces, removes or turns off these secrets.'
     throw new Forbidden(
       `Only the owner of this tool and callers with manage:actions may ${what}.${advice}`,
       'manage:actions',

@@ -35,7 +35,7 @@ export const CustomToolUpdate = Type.Object(
 /** The body of a creation: the fields of an update, some of which are required. */
 export const CustomToolCreate = Type.Object(
   { ...CustomToolUpdate.properties, name: NAME, definition: DEFINITION, passthrough_auth: flag() },
-  { $id: 'CustomToolCreate', description: 'Absent and `null` fields get their default values.' },
+  { $id: 'CustomToolCreate', description: 'Optional fields that are absent or `null` get their default values.' },
 )
 
 /** The fields in Onyx's order. Fields that Onyx does not have come last. */
@@ -79,7 +79,8 @@ export const ToolSummary = Type.Object(
 )
 
 export type ValidateToolRequest = Static<typeof ValidateToolRequest>
-export const ValidateToolRequest = Type.Object({ definition: DEFINITION }, { $id: 'ValidateToolRequest' })
+const CHECKED = freeForm({ description: 'An OpenAPI 3.x document. With `complete=true`, also a Swagger 2.0 document.' })
+export const ValidateToolRequest = Type.Object({ definition: CHECKED }, { $id: 'ValidateToolRequest' })
 
 export const MethodSpec = Type.Object(
   { name: text(), summary: text(), path: text(), method: text(), spec: freeForm() },
@@ -97,7 +98,7 @@ export const ToolFunction = Type.Object(
     method: text(),
     path: text(),
     address: optional(
-      text({ description: 'For a stored tool: the address of its calls, with the placeholders of the path.' }),
+      text({ description: 'For a stored tool: the address of calls, with the placeholders of the path.' }),
     ),
     arguments: list(
       Type.Object({
@@ -115,11 +116,11 @@ export const ToolFunction = Type.Object(
               style: optional(text()),
               explode: optional(Type.Boolean()),
               allow_reserved: optional(Type.Boolean()),
-              content_type: optional(text({ description: 'The media type that the field is sent as.' })),
+              content_type: optional(text({ description: 'The media type of the field, if it is sent as JSON text.' })),
             }),
             {
               description:
-                'The encodings of form fields, by original name, that differ from the default of OpenAPI (style `form`, exploded).',
+                'Form fields whose encoding is not the default of OpenAPI (style `form`, exploded), by original name.',
             },
           ),
         ),
@@ -127,7 +128,7 @@ export const ToolFunction = Type.Object(
     ),
     wire_names: optional(
       Type.Record(Type.String(), Type.String(), {
-        description: 'Original names of properties within arguments, if they differ from those in `parameters`.',
+        description: 'Original names of renamed properties within arguments, by their name in `parameters`.',
       }),
     ),
   },
@@ -142,7 +143,7 @@ export const ToolRecord = Type.Object(
   {
     ...Type.Partial(ToolSnapshot).properties,
     functions: optional(
-      list(ToolFunction, { description: 'With `view=functions`, instead of the fields of the tool.' }),
+      list(ToolFunction, { description: 'With `view=functions`: the functions, instead of the fields of the tool.' }),
     ),
     faults: optional(
       list(Type.Object({ loc: place(), msg: text(), type: text() }), {
@@ -189,7 +190,7 @@ export const ValidateToolResponse = Type.Object(
   {
     methods: list(MethodSpec),
     warnings: DefinitionWarnings,
-    functions: optional(list(ToolFunction, { description: 'With `view=functions`: the functions for a model.' })),
+    functions: optional(list(ToolFunction, { description: 'With `view=functions`: the functions that a model gets.' })),
     completed: optional(DefinitionCompletion),
     impact: optional(
       Type.Object(
@@ -201,18 +202,22 @@ export const ValidateToolResponse = Type.Object(
                 description: '`changed` is any other difference.',
               }),
               operation: text({
-                description: 'The operationId; empty for the whole document.',
+                description: 'The operationId; empty for a change of the whole definition.',
               }),
               argument: optional(text({ description: 'The argument, or a property of it.' })),
-              from: optional(text({ description: 'The type or address before.' })),
+              from: optional(text({ description: 'The previous type, address, or function with its path.' })),
               to: optional(
-                text({ description: 'The type or address after; for a new argument, `required` or `optional`.' }),
+                text({ description: 'What replaces `from`; for a new argument, `required` or `optional`.' }),
               ),
               removed: optional(
                 Type.Array(Type.Unknown(), { description: 'Values that are no longer listed, at most 100.' }),
               ),
-              added: optional(Type.Array(Type.Unknown(), { description: 'Newly listed values, at most 100.' })),
-              loc: optional(place('The operation in the new definition.')),
+              added: optional(
+                Type.Array(Type.Unknown(), {
+                  description: 'Newly listed values, or new origins of calls, at most 100.',
+                }),
+              ),
+              loc: optional(place('The operation, server or security requirements in the new definition.')),
               msg: text(),
             }),
           ),

@@ -16,9 +16,9 @@ import type { ValidationQuery } from './worker/tasks.js'
 import { BODY_BOUNDS, type ToolOptions } from './write-tool.js'
 
 const PURPOSE =
-  'Returns the methods that a model gets from a definition, or all faults. Nothing is stored. ' +
-  '`report=full` adds `warnings`, and `tool_id` the effect of storing the definition in that tool. ' +
-  '`complete=true` adds missing parts: a server, operationIds, summaries, path parameters. It also converts Swagger 2.0.'
+  'Returns the methods that a model gets from a definition, or its faults. Nothing is stored. `report=full` adds `warnings`. ' +
+  '`tool_id` adds `impact`, the effect of storing the definition in that tool. `complete=true` adds missing operationIds, ' +
+  'summaries and path parameters, and the URL in `server`. It also converts Swagger 2.0.'
 
 const METHODS = {
   description: 'The methods of the definition.',
@@ -33,7 +33,8 @@ export const Server = Type.Optional(
     {
       type: 'string',
       format: 'uri',
-      description: 'With `complete=true`: the server URL to add if the definition has none, or only a relative one.',
+      description:
+        'With `complete=true`: a server URL. It is added if the definition has no server, or completes a relative URL.',
     },
     parseServer,
   ),

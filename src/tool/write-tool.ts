@@ -51,7 +51,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       'Changes a custom tool. Every field is optional; absent and `null` fields are kept, except ' +
       '`oauth_config_id: null`, which removes the OAuth configuration. A definition is checked as in validation. Header ' +
       'values are returned as masks, and sending a mask keeps the stored value. The body `{}` with ' +
-      `\`dry_run=true\` reads without changing. ${BODY_BOUNDS}`,
+      `\`dry_run=true\` returns the tool without changing it. ${BODY_BOUNDS}`,
     record: ToolSnapshot,
     body: CustomToolUpdate,
     bodyLimit: TOOL_BODY_BYTES_MAX,
@@ -82,7 +82,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
     summary: 'Create Custom Tool',
     description:
       'Creates a custom tool that the caller owns. The definition is checked as in validation. Header values are returned as masks. ' +
-      `With an \`Idempotency-Key\`, a repetition creates no second tool. ${BODY_BOUNDS}`,
+      `With an \`Idempotency-Key\`, a repeated request creates no second tool. ${BODY_BOUNDS}`,
     record: ToolSnapshot,
     body: CustomToolCreate,
     bodyLimit: TOOL_BODY_BYTES_MAX,

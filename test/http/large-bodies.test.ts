@@ -79,7 +79,7 @@ t.test('422 for a definition that takes too much memory; the next one and a conc
   const huge = `{"definition":{"x":[${Array.from({ length: 240_000 }, (_, i) => `{"k${i}":{}}`)}]}}`
   const failing = validate(1, huge).catch(error => error)
   const beside = validate(2, small)
-  const msg = 'Checking this definition takes more than 64 MiB of memory: send a definition with fewer values'
+  const msg = 'Processing this definition takes more than 64 MiB of memory: use a definition with fewer values'
   t.match(await failing, { faults: [{ loc: ['body', 'definition'], type: 'definition_too_large', msg }] })
   for (const { answer } of [await beside, await validate(1, small)])
     t.match(JSON.parse(Buffer.from(answer).toString()), { methods: [{}] })

@@ -27,13 +27,13 @@ t.test('every fault is named at once, by place and id', async t => {
     'entry 5 ("bad"): the key is not base64',
     'entry 6 ("empty"): the key is not base64',
     'entry 7 has no colon: write id:base64',
-    'entry 8 has no usable id: 1 to 32 letters, digits, "_", "." or "-", and the first must be a letter or digit',
+    'entry 8 has no usable id: an id has 1 to 32 letters, digits, "_", "." or "-", and begins with a letter or digit',
   ])
 })
 
 t.test('an empty ring is refused, and base64 that Buffer would read leniently', async t => {
   for (const text of ['', '  \n', '# nothing here', ',,,'])
-    t.strictSame(faultsOf(text), ['it contains no key: run agentctl keys generate'])
+    t.strictSame(faultsOf(text), ['there is no key: create one with agentctl keys generate'])
   const key = randomBytes(32)
   const base64 = key.toString('base64')
   const texts = [key.toString('base64url'), base64.replace('=', ''), `${base64}=`, key.toString('hex').slice(0, 43)]

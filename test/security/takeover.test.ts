@@ -137,7 +137,7 @@ t.test('scope of a group manager', async t => {
   t.test('403 names no agent that stands outside', async t => {
     for (const id of [104, 105, 106]) await attach('other', id, [203])
     const refused = await put('manager', 203, {})
-    t.match(refused, { statusCode: 403, body: /and someone else attached it to one of these agents\."/ })
+    t.match(refused, { statusCode: 403, body: /and someone else attached the tool to one of these agents\."/ })
     t.notMatch(refused.body.replace(/"request_id":"[^"]*"/, ''), /other@|agent 10/)
   })
 })

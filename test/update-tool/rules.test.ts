@@ -24,7 +24,7 @@ t.test('422: passthrough_auth cannot be combined with an Authorization header, o
   const conflict = await put(16, { passthrough_auth: true })
   t.match(
     conflict.json().detail[0].msg,
-    /^passthrough_auth cannot be combined with an Authorization header: turn it off/,
+    /^passthrough_auth cannot be combined with an Authorization header: turn passthrough_auth off/,
   )
   for (const [id, body, place] of [
     [16, { passthrough_auth: true }, 'passthrough_auth'],

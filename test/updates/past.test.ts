@@ -76,7 +76,7 @@ t.test('403: a reader of what was private before does not read its past', async 
   await database.db.insertInto('persona_user').values(share).execute()
   const past = async (email: string, address: string) => call('GET', address, { token: await token(email) })
   const agentTakes = 'You can see this agent but not its earlier versions. Only its owner, its editors and '
-  const toolTakes = 'You can see this tool but not its earlier versions. They require the right to update it.'
+  const toolTakes = 'You can see this tool but not its earlier versions. They require the right to manage the tool.'
   const readers = { [AGENT]: ['reader', 'builder'], '/tool/10': ['reader', 'editor'] }
   for (const query of [`version=${version}`, 'version=99999']) {
     for (const [address, names] of Object.entries(readers))

@@ -67,7 +67,7 @@ export class Findings {
     })
     for (const kind of ['faults', 'warnings'] as const) {
       const [last, left] = [located[kind].at(-1), this.counts[kind] - located[kind].length]
-      if (last !== undefined && left > 0) last.msg += ` (and ${left} more)`
+      if (last !== undefined && left > 0) last.msg += ` (${kind} not listed: ${left})`
     }
     return { ...located, warnings: located.warnings.map(each => ({ severity: 'warning', ...each })) }
   }

@@ -118,8 +118,7 @@ export class InputRules {
     if (at === '') findings.warn('parameter_ignored.location', value, ['in'], name)
     const key = `${at} ${at === 'header' ? name.toLowerCase() : name}`
     const isArgument = at !== '' && !this.isSupplied(at, key)
-    const lost: Lost | undefined =
-      isArgument && !isStyle(style) ? ['operation_passed_over.style', name, style] : undefined
+    const lost: Lost | undefined = isArgument && !isStyle(style) ? ['operation_passed_over.style', name] : undefined
     return { name, in: at, key, value, isArgument, lost }
   }
 

@@ -1,4 +1,4 @@
-import type { Findings } from './findings.js'
+import { type Findings, quote } from './findings.js'
 import { isObject, type References, type Schema } from './references.js'
 
 /** How a schema is selected: the discriminator's property, and a schema for its value. */
@@ -124,8 +124,9 @@ export class Subtypes {
       findings.warn('discriminator_unresolved.subtypes', schema, at)
     for (const [i, each] of alternatives.entries()) {
       const isFixed = each === undefined || (branches && !isOpen(each)) || this.valuesIn(each, property)?.length === 1
-      if (!isFixed && this.selectorOf(schema, each) === undefined)
-        findings.warn('discriminator_unresolved.value', schema, branches ? [key, i] : at, property, this.nameOf(each))
+      if (isFixed || this.selectorOf(schema, each) !== undefined) continue
+      const name = this.nameOf(each) === '' ? 'an unnamed schema' : quote(this.nameOf(each))
+      findings.warn('discriminator_unresolved.value', schema, branches ? [key, i] : at, property, name)
     }
   }
 }

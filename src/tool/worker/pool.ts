@@ -97,11 +97,11 @@ export class BodyWorkers {
     } catch (error) {
       const { name, code } = error as NodeJS.ErrnoException
       if (code === 'ERR_WORKER_OUT_OF_MEMORY') {
-        const msg = `Checking this definition takes more than ${this.#heapMibMax} MiB of memory: send a definition with fewer values`
+        const msg = `Processing this definition takes more than ${this.#heapMibMax} MiB of memory: use a definition with fewer values`
         throw new InvalidRequest([{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }])
       }
       const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was interrupted'
-      const message = `Checking the definition ${why}. ${TRY_AGAIN} If that fails again, send a smaller definition.`
+      const message = `Processing the definition ${why}. ${TRY_AGAIN} If it fails again, use a smaller definition.`
       throw new Unavailable('overloaded', message, 'not_applied', { cause: error })
     }
   }
@@ -116,7 +116,7 @@ export class BodyWorkers {
  * after waiting for work of the same key, and `Unavailable` after waiting for other work.
  */
 export function bodyTurns(max: number, waitMs: number) {
-  const busy = `No worker for large definitions became free in time. ${TRY_AGAIN}`
+  const busy = `The server is busy with other definitions. ${TRY_AGAIN}`
   const ofAll = () => new Unavailable('overloaded', busy, 'not_applied')
   const ofOne = () => new RateLimited('token-requests', 1, undefined, 'checks of large definitions')
   const all = new Semaphore(max, waitMs, ofAll)

@@ -87,7 +87,7 @@ function givenIn(body: object): Source {
 }
 
 function repeatedKey(place: Loc): Fault {
-  const msg = 'This key occurs twice in the same object: remove one, because parsers keep only one'
+  const msg = 'This key is repeated in the same object: write it once, because parsers keep only one of its values'
   return { loc: ['body', ...place], msg, type: 'json_key_repeated' }
 }
 
