@@ -127,7 +127,9 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
   if (path === spare) {
     makeFolder(dirname(path))
     if (!isOurs(dirname(path)))
-      throw new EmbeddedUnavailable(`${dirname(path)} is not a folder that only this user can write: change DATA_DIR`)
+      throw new EmbeddedUnavailable(
+        `${dirname(path)} is not a folder that only this user can change: set DATA_DIR to another folder`,
+      )
     const cause = isShort ? `${nameOf(account)} cannot reach ${resolve(dataDir)}` : 'the path of DATA_DIR is too long'
     const reason = reaches ? 'an earlier start created the data there' : cause
     log(`the data of the embedded PostgreSQL is in ${path}, because ${reason}; for another folder, set DATA_DIR`)
@@ -240,5 +242,7 @@ function copyOf(native: string): string {
     }
   }
   if (isOurs(target)) return target
-  throw new EmbeddedUnavailable(`${target} is not a folder that only this user can write: remove it, or set PG_BIN_DIR`)
+  throw new EmbeddedUnavailable(
+    `${target} is not a folder that only this user can change: remove it, or set PG_BIN_DIR`,
+  )
 }
