@@ -74,7 +74,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   const content = { ...contentOf(state), ...columns, definition_hash: definition?.hash ?? state.definition_hash }
   const { oauth_config_id: config } = content
   if (config !== null && config !== state.oauth_config_id && references.linkable === undefined) {
-    const msg = 'OAuth configuration not found, or you may not link it'
+    const msg = 'There is no OAuth configuration with this id that you may link'
     throw new InvalidRequest([{ loc: ['body', 'oauth_config_id'], msg, type: 'not_found' }])
   }
   const notes = secretNotes(state, update, content, references)
