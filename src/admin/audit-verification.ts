@@ -117,7 +117,7 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   const isFirst = before === undefined || before.hash === null
   const previous = isFirst ? row.anchor : before.hash
   if (missing || previous === null || row.previous === previous) return
-  if (isFirst) note(version, 'deleted', 'rows before this one are missing, and pruning did not remove them')
+  if (isFirst) note(version, 'deleted', 'rows before this one are missing or lost their hashes, and not by pruning')
   else note(version, 'reordered', 'the row does not follow the row before it: one of these rows was replaced or moved')
 }
 
@@ -129,7 +129,7 @@ function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: R
   } else if (version_after !== null && version_after < version) {
     note(version_after, 'deleted', `rows are missing after this version, up to version ${version}`)
   } else if ((hash ?? anchor) !== head || (version_after ?? version) > version) {
-    note(version, 'head_mismatch', 'the last audit row does not match the stored agent or tool')
+    note(version, 'head_mismatch', 'the last audit row is missing or does not match the stored agent or tool')
   }
 }
 
