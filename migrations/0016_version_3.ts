@@ -9,6 +9,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await nameMasks(db)
   await simplifyChains(db)
   await addChangeFeed(db)
+  await addNewAudit(db)
   await addProposals(db)
   await addAccessRules(db)
   await addShownRecords(db)
@@ -82,6 +83,26 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
       drop column previous_hash, drop column hash,
       add column id bigint generated always as identity constraint access_event_pk primary key`.execute(db)
   await sql`create index access_event_by_subject on access_event (kind, subject)`.execute(db)
+}
+
+/** Adds a type and a view for new audit rows. The view has the members of the type, then the difference and the hashes. The time is a default. */
+async function addNewAudit(db: Kysely<unknown>): Promise<void> {
+  await sql`
+    create type audit_values as (resource_kind text, resource_id integer, version_before integer, version_after integer, actor_id uuid,
+      token_id integer, request_id text, client_address text, command text, fields text[], difference_bytes integer,
+      difference_hash bytea, definition_before bytea, taken_from jsonb)`.execute(db)
+  await sql`alter table audit alter column at set default statement_timestamp()`.execute(db)
+  await sql`
+    create view new_audit as
+    select resource_kind, resource_id, version_before, version_after, actor_id, token_id, request_id, client_address, command, fields,
+      difference_bytes, difference_hash, definition_before, taken_from, difference, previous_hash, hash
+    from audit`.execute(db)
+  await sql`
+    create function next_audit_hash(previous bytea, entry audit_values) returns bytea
+    language sql stable as $$
+      select audit_hash(previous, entry.resource_kind, entry.resource_id, entry.version_before, entry.version_after,
+        statement_timestamp(), entry.actor_id, entry.token_id, entry.command, entry.fields, entry.difference_hash)
+    $$`.execute(db)
 }
 
 /**
@@ -228,6 +249,13 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       select least(greatest(own, held.permission), scope) as permission,
         case when scope >= 2 then held.managed else '{}' end as managed_groups offset 0
     ) granted`.execute(db)
+  // Returns one row if the token has these rights now. The operator has no token.
+  await sql`
+    create function token_with(token integer, rights text) returns table (has_rights boolean)
+    language sql stable as $$
+      select true where token is null or exists (
+        select from caller c where c.token_id = token and c.valid and not c.expired and c.grants = rights)
+    $$`.execute(db)
   // Returns one row with the access of a user to an agent, which depends on ownership, shares and whether the agent is public (`open`).
   await sql`
     create function persona_access(agent integer, owner uuid, open boolean, viewer uuid) returns table (access text)
@@ -243,7 +271,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
         having count(*) > 0
       ), case when open then 'viewer' else 'none' end) end
     $$`.execute(db)
-  // Returns one row if the viewer may manage the custom tool: as a manager of all tools, or as a manager of `groups`. Group managers may manage their
+  // Returns one row if the viewer may manage the tool: as the operator (null), as a manager of all custom tools, or as a manager of `groups`. Group managers may manage their
   // own tools, and tools that others attached to agents of `groups` if no other agent has the tool. A restored link with an unknown author gives no
   // right.
   await sql`
@@ -251,7 +279,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       groups integer[], seen integer[]) returns table (managed_as text)
     language sql stable as $$
       select case when manages_all then 'all' when owner = viewer then 'owner' else 'group' end
-      where is_custom and (seen is null or tool = any (seen))
+      where viewer is null or is_custom and (seen is null or tool = any (seen))
         and (manages_all or cardinality(groups) > 0 and (owner = viewer or exists (
           select from persona_tool l join persona a on a.id = l.persona_id
           where l.tool_id = tool and not a.deleted and coalesce(l.attached_by, a.owner_id) is distinct from viewer
@@ -377,6 +405,16 @@ async function addRuntimes(db: Kysely<unknown>): Promise<void> {
  */
 async function addFunctionNames(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_definition add column function_names text[] not null default '{}'`.execute(db)
+  // Returns one row: true if an agent with the tool has another tool with a function whose name is in `names`.
+  await sql`
+    create function names_beside(tool integer, names text[]) returns table (has_names boolean)
+    language sql stable as $$
+      select cardinality(names) > 0 and exists (
+        select from tool t join tool_definition d on d.hash = t.definition_hash
+        where d.function_names && names and t.id = any (array(
+          select o.tool_id from persona_tool l join persona_tool o on o.persona_id = l.persona_id
+          where l.tool_id = tool and o.tool_id <> tool)))
+    $$`.execute(db)
   const { rows } = await sql<{ hash: Buffer }>`select hash from tool_definition`.execute(db)
   for (const { hash } of rows) {
     const stored = await sql<{

@@ -40,9 +40,18 @@ export function seesTool({ tools }: Viewer): Expression<SqlBool> {
 }
 
 /** SQL: the right by which the viewer manages the tool `t`, a row of `tool` or `shown_tool`; null if they do not manage it. */
-export function managedAs({ user, managesAll, managedGroups, tools }: Viewer): Expression<ManagedAs | null> {
+export function managedAs(viewer: Viewer): Expression<ManagedAs | null> {
+  return sql`(select managed_as from ${managedTool(viewer)})`
+}
+
+/** SQL: true if the viewer manages the tool `t`. */
+export function managesTool(viewer: Viewer): Expression<SqlBool> {
+  return sql`exists (select from ${managedTool(viewer)})`
+}
+
+function managedTool({ user, managesAll, managedGroups, tools }: Viewer) {
   const isCustom = sql`t.in_code_tool_id is null and t.mcp_server_id is null`
-  return sql`(select managed_as from managed_tool(t.id, t.user_id, ${isCustom}, ${user}, ${managesAll}, ${managedGroups}, ${tools}))`
+  return sql`managed_tool(t.id, t.user_id, ${isCustom}, ${user}, ${managesAll}, ${managedGroups}, ${tools})`
 }
 
 /** The value of `attached_by` for a restored link with an unknown author. Such a link gives group managers no right to manage the tool. */

@@ -71,10 +71,5 @@ export function viewerWithValues(parameters: ViewerParameters): Viewer & { grant
 
 /** SQL: true if the viewer's token still has the rights that the decision was based on. Always true for the operator. */
 export function grantsStand(param: Param<ViewerParameters>): Expression<SqlBool> {
-  const { eb, exists, or, selectFrom } = on()
-  const same = selectFrom('caller')
-    .where('caller.token_id', '=', param('token'))
-    .where(({ and, not, ref }) => and([ref('caller.valid'), not(ref('caller.expired'))]))
-    .where('caller.grants', '=', param('grants'))
-  return or([eb(param('token'), 'is', null), exists(same)])
+  return sql<SqlBool>`exists (select from token_with(${param('token')}, ${param('grants')}))`
 }

@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely'
 import { seesAgent } from '../auth/access.js'
 import { OPERATOR, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
-import { anyOf, arrayOf, lit, on, queries } from '../db/statements/queries.js'
+import { lit, queries } from '../db/statements/queries.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 
@@ -32,17 +32,7 @@ const readShared = statement<{ ids: number[] }, SharedName>(
 
 /** SQL: true if an agent with the tool `id` has another tool with a function whose name is in `names`. */
 export function hasNamesBeside(param: Param<{ id: number; names: readonly string[] }>) {
-  const { and, exists, fn, selectFrom } = on()
-  const beside = selectFrom('persona_tool as l')
-    .innerJoin('persona_tool as o', 'o.persona_id', 'l.persona_id')
-    .where('l.tool_id', '=', param('id'))
-    .where('o.tool_id', '<>', param('id'))
-    .select('o.tool_id')
-  const sharing = selectFrom('tool as t')
-    .innerJoin('tool_definition as d', 'd.hash', 't.definition_hash')
-    .where('t.id', '=', anyOf(arrayOf(beside)))
-    .where('d.function_names', '&&', param('names'))
-  return and([on()(fn('cardinality', [param('names')]), '>', lit(0)), exists(sharing)])
+  return sql<boolean>`(select has_names from names_beside(${param('id')}, ${param('names')}))`
 }
 
 /** Finds other tools with a function named in `names`, on the agents that have the tool `id` and that the viewer can see. */

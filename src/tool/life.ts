@@ -1,7 +1,7 @@
 import type { Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import type { KeyRing } from '../secrets/key-ring.js'
-import type { Actor } from '../updates/audit.js'
+import { type Actor, auditParameters } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import { inVersion, readPast, restored } from '../updates/read.js'
 import type { Restoration, UpdateRequest, VersionedResource } from '../updates/resource.js'
@@ -91,8 +91,8 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     await release(trx, id, actor)
     return decideRemoval(state)
   },
-  write: async (executor, _state, _decision, viewer, entry) =>
-    (await removeTool.first(executor, { ...viewer, ...entry }))?.version,
+  write: async (executor, { id, version }, _decision, viewer, entry) =>
+    (await removeTool.first(executor, { id, version, ...viewer, ...auditParameters(entry) }))?.version,
 }
 
 /** Decides on a removal. The last audit row records the removal, so that `audit verify` knows why the tool is missing. */

@@ -1,10 +1,10 @@
 import { type Kysely, type SqlBool, sql, type Transaction } from 'kysely'
-import { managedAs } from '../auth/access.js'
+import { managesTool } from '../auth/access.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
-import { bytesOf, lit, named, on, queries } from '../db/statements/queries.js'
+import { bytesOf, named, on, queries } from '../db/statements/queries.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
-import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
+import { AUDIT_TYPES, type AuditParameters, insertAudit, nextHash } from '../updates/audit.js'
 import { pagesOf, type ReadPage } from '../updates/list.js'
 import { nextVersion, type WriteParameters, writing } from '../updates/statements.js'
 import { COLUMNS, type ToolColumn } from './fields.js'
@@ -13,7 +13,6 @@ import type { CheckedDefinition, PlannedHeader } from './rules.js'
 import { ToolSummary } from './schema.js'
 
 const tool = on<{ t: 'tool' }>()
-const { or } = tool
 
 /**
  * Reads an OAuth configuration if the viewer owns it or has `manage:actions` (DECISIONS section 6). `locks`: locks the row, so that the owner stays
@@ -59,19 +58,22 @@ export const writeTool = writing<ToolColumn, ToolParameters, { version: number; 
 )
 
 /** Removes a tool with its headers and adds an audit row. Removes nothing if the tool's version or the caller's rights have changed. */
-export const removeTool = statement<ViewerParameters & AuditEntry, { version: number }>(
+export const removeTool = statement<
+  ViewerParameters & AuditParameters & { id: number; version: number },
+  { version: number }
+>(
   'tool_remove',
-  { ...VIEWER_TYPES, ...AUDIT_TYPES },
+  { ...VIEWER_TYPES, ...AUDIT_TYPES, id: 'integer', version: 'integer' },
   param => {
     const viewer = viewerOf(param)
     const removed = queries()
       .with('changed', db =>
         db
           .deleteFrom('tool as t')
-          .where('t.id', '=', param('resource_id'))
-          .where('t.version', '=', tool(param('version_after'), '-', lit(1)))
+          .where('t.id', '=', param('id'))
+          .where('t.version', '=', param('version'))
           .where(grantsStand(param))
-          .where(or([tool(viewer.user, 'is', null), tool(managedAs(viewer), 'is not', null)]))
+          .where(managesTool(viewer))
           .returning(({ ref }) => [
             't.id',
             't.audit_head as previous',
@@ -95,7 +97,7 @@ function lockedTool(param: Param<WriteParameters>) {
     .where('t.id', '=', param('id'))
     .where('t.version', '=', param('version'))
     .where(grantsStand(param))
-    .where(or([tool(viewer.user, 'is', null), tool(managedAs(viewer), 'is not', null)]))
+    .where(managesTool(viewer))
     .forNoKeyUpdate('t')
     .skipLocked()
 }

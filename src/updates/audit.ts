@@ -1,6 +1,5 @@
 import { hash } from 'node:crypto'
 import { type Expression, type QueryCreator, sql } from 'kysely'
-import { bytesOf, lit, named, on, queries } from '../db/statements/queries.js'
 import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { AuditTable, Tables } from '../db/tables.js'
 
@@ -14,34 +13,38 @@ export interface Change {
   to: unknown
 }
 
-/** A new audit row, without the columns that the inserting statement adds: the time, the earlier version and the hashes. */
+/** A new audit row, without the columns that the inserting statement adds: the time and the hashes of the chain. */
 export interface AuditEntry
   extends Actor,
-    Pick<
-      AuditTable,
-      'resource_kind' | 'resource_id' | 'version_after' | 'fields' | 'difference_bytes' | 'difference_hash'
-    > {
+    Pick<AuditTable, 'resource_kind' | 'resource_id' | 'version_before' | 'version_after' | 'fields'>,
+    Pick<AuditTable, 'difference_bytes' | 'difference_hash'> {
   difference: string
   taken_from: string | null
   /** The hash of the replaced definition in hex. The definition stays stored while an audit row refers to it. */
   definition_before: string | null
 }
 
-export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
-  resource_kind: 'text',
-  resource_id: 'integer',
-  version_after: 'integer',
-  actor_id: 'uuid',
-  token_id: 'integer',
-  request_id: 'text',
-  client_address: 'text',
-  command: 'text',
-  fields: 'text[]',
-  difference: 'json',
-  ...{ difference_bytes: 'integer', difference_hash: 'bytea' },
-  definition_before: 'text',
-  taken_from: 'jsonb',
+/** A new audit row as parameters of a statement. `entry` is a row of the type `audit_values` as text. */
+export type AuditParameters = Record<'entry' | 'difference', string>
+
+export const AUDIT_TYPES: SqlTypes<AuditParameters> = { entry: 'audit_values', difference: 'json' }
+
+export function auditParameters(entry: AuditEntry): AuditParameters {
+  const { resource_kind, resource_id, version_before, version_after, actor_id, token_id, request_id } = entry
+  const { client_address, command, fields, difference_bytes, difference_hash, definition_before, taken_from } = entry
+  const values = [
+    ...[resource_kind, resource_id, version_before, version_after, actor_id, token_id, request_id, client_address],
+    ...[command, `{${fields.join()}}`, difference_bytes, bytes(difference_hash.toString('hex'))],
+    ...[definition_before && bytes(definition_before), taken_from],
+  ]
+  return { entry: `(${values.map(quoted).join()})`, difference: entry.difference }
 }
+
+const bytes = (hex: string) => `\\x${hex}`
+
+/** Quotes a member of a row (PostgreSQL, section 8.16.6). An empty text is null. */
+const quoted = (value: string | number | null) =>
+  value === null ? '' : `"${String(value).replaceAll(/["\\]/g, '\\$&')}"`
 
 /** The columns that the hash of an audit row covers, in the order of `audit_hash`. Neither pruning nor erasure changes them. */
 const HASHED = [
@@ -54,44 +57,17 @@ export function auditHash(of: (column: (typeof HASHED)[number]) => Expression<un
   return sql<Buffer>`audit_hash(${sql.join(HASHED.map(of))})`
 }
 
-/** SQL: the columns of a new audit row except `previous_hash` and `hash`. The time is the same in all parts of a statement. */
-function newRow(param: Param<AuditEntry>) {
-  const names = Object.keys(AUDIT_TYPES) as (keyof AuditEntry)[]
-  const sent = Object.fromEntries(names.map(name => [name, param(name)])) as Record<
-    keyof AuditEntry,
-    Expression<unknown>
-  >
-  return {
-    ...sent,
-    definition_before: bytesOf(param('definition_before')),
-    version_before: on()(param('version_after'), '-', lit(1)),
-    at: sql<string>`statement_timestamp()`,
-  }
-}
-
 /** SQL: the hash of the new audit row. `previous` is the hash of the row before it. */
-export function nextHash(param: Param<AuditEntry>, previous: Expression<Buffer>) {
-  const row = { ...newRow(param), previous_hash: previous }
-  return auditHash(column => row[column])
+export function nextHash(param: Param<AuditParameters>, previous: Expression<Buffer>) {
+  return sql<Buffer>`next_audit_hash(${previous}, ${param('entry')})`
 }
 
 /** SQL: inserts the audit row for the row in `changed`, which has the new hash. Inserts nothing if `changed` is empty. */
-export function insertAudit<Parts extends Changed>(param: Param<AuditEntry>, db: QueryCreator<Tables & Parts>) {
-  const values = newRow(param)
-  const columns = Object.entries<Expression<unknown>>(values).map(([name, value]) => named(value, name))
+export function insertAudit<Parts>(param: Param<AuditParameters>, db: QueryCreator<Tables & Parts>) {
   return (db as unknown as QueryCreator<Tables>)
-    .insertInto('audit')
-    .columns([...(Object.keys(values) as (keyof typeof values)[]), 'previous_hash', 'hash'])
-    .expression(
-      queries<Changed>()
-        .selectFrom('changed')
-        .select([...columns, 'changed.previous', 'changed.hash']),
-    )
+    .insertInto('new_audit')
+    .expression(sql`select (${param('entry')}).*, ${param('difference')}, previous, hash from changed`)
     .returning('version_after as version')
-}
-
-interface Changed {
-  changed: { previous: Buffer; hash: Buffer }
 }
 
 /** Returns the SHA-256 of a string in UTF-8, in hex. */

@@ -18,7 +18,7 @@ import { VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js
 import { columnsOf, lit, on, queries } from '../db/statements/queries.js'
 import { type Executor, type Param, type SqlTypes, type Statement, statement } from '../db/statements/statement.js'
 import type { PersonaTable, ProposalState, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
-import { type Actor, AUDIT_TYPES, type AuditEntry, nextHash } from './audit.js'
+import { type Actor, AUDIT_TYPES, type AuditEntry, type AuditParameters, auditParameters, nextHash } from './audit.js'
 import type { AnyColumnField } from './field-table.js'
 import { SHOWN_BYTES_MAX } from './history.js'
 import { recentChanges } from './precondition.js'
@@ -54,7 +54,8 @@ function asJson<State>(query: SelectQueryBuilder<Tables, never, State>) {
 }
 
 /** The parameters of every statement that writes an agent or a tool. */
-export type WriteParameters = ViewerParameters & AuditEntry & { id: number; version: number; recent_changes: string }
+export type WriteParameters = ViewerParameters &
+  AuditParameters & { id: number; version: number; recent_changes: string }
 
 const WRITE_TYPES: SqlTypes<WriteParameters> = {
   ...VIEWER_TYPES,
@@ -129,7 +130,14 @@ export function writing<Name extends string, Own extends object, R>(
     const recent = JSON.stringify(recentChanges(recent_changes, edited, entry.actor_id))
     const given: Own & Record<Name, never> = { ...own, ...Object.fromEntries(values) }
     // V8 spreads objects much faster after a named property.
-    return await write.first(db, { id, version, recent_changes: recent, ...viewer, ...entry, ...given })
+    return await write.first(db, {
+      id,
+      version,
+      recent_changes: recent,
+      ...viewer,
+      ...auditParameters(entry),
+      ...given,
+    })
   }
 }
 
@@ -184,6 +192,7 @@ export function auditEntry<T extends ResourceTypes>(
   return {
     resource_kind: resource.kind,
     resource_id: state.id,
+    version_before: state.version,
     version_after: state.version + 1,
     ...actor,
     command,

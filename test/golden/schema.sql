@@ -21,7 +21,7 @@ create table audit (
   resource_id integer not null,
   version_before integer not null,
   version_after integer not null,
-  at timestamp with time zone not null,
+  at timestamp with time zone not null default statement_timestamp(),
   actor_id uuid,
   token_id integer,
   request_id text not null,
