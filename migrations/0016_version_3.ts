@@ -271,9 +271,9 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
         having count(*) > 0
       ), case when open then 'viewer' else 'none' end) end
     $$`.execute(db)
-  // Returns one row if the viewer may manage the tool: as the operator (null), as a manager of all custom tools, or as a manager of `groups`. Group managers may manage their
-  // own tools, and tools that others attached to agents of `groups` if no other agent has the tool. A restored link with an unknown author gives no
-  // right.
+  // Returns one row if the viewer may manage the tool: as the operator (null), as a manager of all custom tools, or as a manager of `groups`. Group
+  // managers may manage their own tools, and tools that others attached to agents of `groups` if no other agent has the tool. A restored link with an
+  // unknown author gives no right.
   await sql`
     create function managed_tool(tool integer, owner uuid, is_custom boolean, viewer uuid, manages_all boolean,
       groups integer[], seen integer[]) returns table (managed_as text)

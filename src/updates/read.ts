@@ -1,4 +1,5 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
+import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { Executor } from '../db/statements/statement.js'
@@ -64,21 +65,23 @@ export async function readPast(
   version: number,
 ): Promise<PastValues> {
   const name = `${kind === 'persona' ? 'agent' : 'tool'} ${id}`
-  const changesOfRow = db.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
+  const rows = db.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
   if (version < 1 || version > current)
     throw new Refused('VERSION_NOT_FOUND', `No such version: the newest version of ${name} is ${current}.`)
-  const since = changesOfRow.where('a.version_after', '>', version)
-  const changes = await since
+  const first = rows.select('a.version_before').orderBy('a.version_after').limit(1)
+  const changed = rows
+    .where('a.version_after', '>', version)
+    .where(first, '<=', version)
     .crossJoinLateral(({ fn }) => fn<{ key: string; value: unknown }>('json_each', ['a.difference']).as('change'))
     .select(['change.key', sql`change.value -> 'from'`.as('from')])
     .distinctOn('change.key')
     .orderBy('change.key')
     .orderBy('a.version_after')
-    .execute()
-  // Read after the changes, to detect rows that were pruned during the reads.
-  const { oldest } = await changesOfRow
-    .select(({ fn }) => fn.min('a.version_before').as('oldest'))
-    .executeTakeFirstOrThrow()
+  // One statement reads all, because rows can be pruned at any time.
+  const pruned = rows.where('a.version_after', '>', version).where('a.difference', 'is', null)
+  const newest = pruned.select('a.version_after').orderBy('a.version_after', 'desc').limit(1)
+  const found = db.selectNoFrom([first.as('oldest'), newest.as('to'), jsonArrayFrom(changed).as('changes')])
+  const { oldest, to, changes } = await found.executeTakeFirstOrThrow()
   const kept_from = oldest ?? current
   if (version < kept_from)
     throw new VersionGone(
@@ -94,8 +97,6 @@ export async function readPast(
   // Every resource has a name. An empty name means that the tool had been removed by then and was created again later.
   if (values.deleted === true || values.name === '')
     throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted. Choose another version.`)
-  const pruned = since.where('a.difference', 'is', null).select(({ fn }) => fn.max('a.version_after').as('to'))
-  const { to } = await pruned.executeTakeFirstOrThrow()
   if (to === null) return values
   const message = `The contents of ${name} before version ${to} are no longer kept. The limits are HISTORY_VERSIONS_MAX versions and 64 MiB.`
   throw new VersionGone('pruned', message)
