@@ -147,7 +147,7 @@ function compareSchemas(old: Schema, next: Schema, argument: string, report: Rep
   const subject = `the argument ${quote(argument)}`
   const [from, to] = [typeOf(old), typeOf(next)]
   if (from !== to)
-    report('argument_type_changed', `the type of ${subject} is ${to} instead of ${from}`, { argument, from, to })
+    report('argument_type_changed', `the type of ${subject} is "${to}" instead of "${from}"`, { argument, from, to })
   const [removed, added] = [missing(old, next), missing(next, old)]
   const parts = [...shown('no longer lists', removed), ...shown('now lists', added)]
   if (parts.length > 0)

@@ -108,8 +108,8 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
     summary: 'Restore Custom Tool',
     description:
       'Creates a new version of a custom tool with the content of an earlier one. The rights of an update apply. The definition is ' +
-      'restored unchanged and not checked again. Header values are not restored; a `Warning` reports ' +
-      'differences. A deleted tool cannot be restored.',
+      'restored unchanged and not checked again. `custom_headers` is not restored; a `Warning` names ' +
+      'each field that differs. A deleted tool cannot be restored.',
     record: ToolSnapshot,
     ask: ({ body, caller }) => ({
       ring: options.ring,

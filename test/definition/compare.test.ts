@@ -141,7 +141,7 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
     'any type, by another keyword',
     changed('limit schema', { oneOf: [{ type: 'integer' }], maximum: 100 }),
     [
-      'argument_type_changed list limit: the type of the argument "limit" is any instead of integer',
+      'argument_type_changed list limit: the type of the argument "limit" is "any" instead of "integer"',
       'changed list limit: the oneOf of the argument "limit" changed',
     ],
   ],
