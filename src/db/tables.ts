@@ -213,8 +213,7 @@ export interface Tables {
   }
   caller: CallerView
   audit: AuditTable
-  /** A view of `audit` for inserts. */
-  new_audit: AuditTable
+  new_audit: AuditTable // a view of `audit` for inserts
   /** `author` is the author's email, or the id if the account no longer exists, or `agentctl` for the operator. */
   audit_entry: AuditTable & { action: 'created' | 'updated' | 'deleted' | 'restored' | 'applied'; author: string }
   access_event: {

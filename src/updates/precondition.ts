@@ -17,7 +17,8 @@ export function requireDirect(
 ): void {
   const isCovered = requireApproval === 'all' || (requireApproval === 'tools' && kind === 'tool')
   if (!isCovered || isAdmin(caller) || changes.length === 0) return
-  const isProposable = act === 'update' && changes.every(({ field }) => field !== 'enabled')
+  // Proposals cannot contain secrets, so changed headers may have to be set by an administrator.
+  const isProposable = act === 'update' && !changes.some(({ field }) => ['enabled', 'custom_headers'].includes(field))
   const instead = isProposable ? PROPOSE : 'ask one of them.'
   throw new Refused('APPROVAL_REQUIRED', `Only administrators may make this change directly: ${instead}`)
 }

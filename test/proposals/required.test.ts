@@ -50,8 +50,10 @@ t.test('REQUIRE_APPROVAL=all: others than administrators change nothing that is 
   ]
   for (const asked of refused) t.equal(await send(...asked), REQUIRED, asked[1])
   t.same(await stored(), before)
-  const remedy = async (method: string, url: string) => (await call(method, url, { token: alice })).json().detail
-  t.match(await remedy('DELETE', '/persona/2'), /ask one of them/)
+  const headers = { custom_headers: [{ key: 'X-Key', value: 'clear' }] }
+  const secret = await call('PUT', '/admin/tool/custom/15', { token: manager, body: headers })
+  for (const answer of [await call('DELETE', '/persona/2', { token: alice }), secret])
+    t.match(answer.json().detail, /ask one of them/)
   t.equal(await send(alice, 'PATCH /persona/2?update_mask=name&dry_run=true', name), '200')
   t.equal(await send(alice, 'PATCH /persona/2?update_mask=name', { name: 'Alice Public' }), '200', 'nothing to change')
   t.equal(await send(alice, 'POST /persona', agent, {}), '201')
@@ -59,11 +61,7 @@ t.test('REQUIRE_APPROVAL=all: others than administrators change nothing that is 
   t.equal(await send(admin, 'PATCH /persona/2?update_mask=description', { description: 'x' }), '200')
   t.equal(await send(alice, 'POST /persona/2/restore', { version: 1 }), REQUIRED)
   t.equal(await send(admin, 'PATCH /api/admin/tool/status', status(false), {}), '200')
-  t.equal(
-    await send(manager, 'PATCH /persona/2?update_mask=name&propose=true', name, at('persona-2-2')),
-    '202',
-    'it proposes',
-  )
+  t.equal(await send(manager, 'PATCH /persona/2?update_mask=name&propose=true', name, at('persona-2-2')), '202')
   t.equal(await send(alice, 'POST /proposals/1/approve', undefined, { 'if-match': '"proposal-1-2"' }), '204')
 })
 
