@@ -15,11 +15,10 @@ import { auditEntry, closeProposals, insertBlank, lockRow, nextId } from './stat
 import { settle, unavailableFor } from './unavailable.js'
 
 /*
- * Creates, updates, deletes and restores agents and tools, for requests and for the operator. Each such change reads the state, decides, renders the
- * answer and writes. An update of a resource's own columns without an Idempotency-Key is one writing statement. The statement stores nothing if the
- * row is locked, or if its version or the caller's rights have changed. In these cases, and for all other requests, a transaction takes the key,
- * locks the row and reads the state again. Invariants: each effective change creates one version and one audit row in one transaction. A decision is
- * written only to the state that it was based on. An unconfirmed commit is never repeated, and its outcome is never guessed.
+ * Creates, updates, deletes and restores agents and tools, for requests and for the operator: reads the state, decides, renders the answer and
+ * writes. An update of a resource's own columns without an Idempotency-Key is one writing statement, which stores nothing if the row is locked, or if
+ * its version or the caller's rights have changed. Then, and for all other requests, a transaction takes the key, locks the row and reads the state
+ * again. A decision is written only to the state that it was based on. An unconfirmed commit is never repeated, and its outcome is never guessed.
  */
 
 /** The progress of an attempt. `isKeyTaken`: the key was new. `written`: the audit row that was sent, and the answer if it was stored. */
@@ -210,8 +209,7 @@ async function decideAndWrite<T extends ResourceTypes, More>(
     await closeProposals(trx, entry)
     return { ...made, entry }
   }
-  const message = `Others changed shares or rights during each attempt to store this change. ${TRY_AGAIN}`
-  throw new Unavailable('overloaded', message, 'not_applied')
+  throw new Unavailable('overloaded', `Others changed shares or rights at each attempt. ${TRY_AGAIN}`, 'not_applied')
 }
 
 /** Reads the current caller and resource. Throws `ResourceNotFound` and the errors of the authentication. */
@@ -234,8 +232,7 @@ export async function decide<T extends ResourceTypes>(
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined
   })
-  if (decision !== undefined && resource.act !== 'creation' && !request.dryRun)
-    requireDirect(resource.act, request, decision.changes)
+  if (decision !== undefined) requireDirect(resource.act, request, decision.changes)
   return await requirePrecondition(db, request, state, decision)
 }
 

@@ -9,14 +9,14 @@ import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.
 
 /* Checks of an update in addition to the caller's rights: approval, and the preconditions of `If-Match` and `If-None-Match`. */
 
-/** Throws `Refused` if the change requires approval and the caller is not an administrator. */
+/** Throws `Refused` if the change requires approval and the caller is not an administrator. Creations and dry runs require none. */
 export function requireDirect(
   act: Act,
-  { kind, requireApproval, caller }: UpdateRequest,
+  { kind, requireApproval, caller, dryRun }: UpdateRequest,
   changes: readonly Change[],
 ): void {
   const isCovered = requireApproval === 'all' || (requireApproval === 'tools' && kind === 'tool')
-  if (!isCovered || isAdmin(caller) || changes.length === 0) return
+  if (!isCovered || act === 'creation' || dryRun || isAdmin(caller) || changes.length === 0) return
   // Proposals cannot contain secrets, so changed headers may have to be set by an administrator.
   const isProposable = act === 'update' && !changes.some(({ field }) => ['enabled', 'custom_headers'].includes(field))
   const instead = isProposable ? PROPOSE : 'ask one of them.'
