@@ -150,7 +150,8 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
   await sql`
     create view stored_change as
     select concat(f.id, '.', c.transaction_id, '.', c.place) as cursor,
-      c.transaction_id < pg_snapshot_xmin(pg_current_snapshot()) as is_published, c.*
+      c.transaction_id < pg_snapshot_xmin(pg_current_snapshot()) as is_published,
+      to_char(c.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as instant, c.*
     from (
       select transaction_id, place, resource_kind as kind, resource_id as id, resource_kind, resource_id, version_after as version, at,
         action, actor_id, author, command, fields, taken_from, null::uuid as proposer_id
@@ -312,8 +313,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
         union all
         select true, managed_as is not null
         from (select) one left join tool t on t.id = record
-        left join managed_tool(t.id, t.user_id, t.in_code_tool_id is null and t.mcp_server_id is null, viewer, manages_all, groups, tools)
-          on true
+        left join managed_tool(t.id, t.user_id, num_nonnulls(t.in_code_tool_id, t.mcp_server_id) = 0, viewer, manages_all, groups, tools) on true
         where kind = 'tool' and (tools is null or record = any (tools)
           or exists (select from agents_with_tool(record, viewer, sees_all) a where a = any (agents)))
       ) sight

@@ -44,13 +44,9 @@ export function managedAs(viewer: Viewer): Expression<ManagedAs | null> {
   return sql`(select managed_as from ${managedTool(viewer)})`
 }
 
-/** SQL: true if the viewer manages the tool `t`. */
-export function managesTool(viewer: Viewer): Expression<SqlBool> {
-  return sql`exists (select from ${managedTool(viewer)})`
-}
-
-function managedTool({ user, managesAll, managedGroups, tools }: Viewer) {
-  const isCustom = sql`t.in_code_tool_id is null and t.mcp_server_id is null`
+/** SQL: one row with `managed_as` if the viewer manages the tool `t`. */
+export function managedTool({ user, managesAll, managedGroups, tools }: Viewer) {
+  const isCustom = sql`num_nonnulls(t.in_code_tool_id, t.mcp_server_id) = 0`
   return sql`managed_tool(t.id, t.user_id, ${isCustom}, ${user}, ${managesAll}, ${managedGroups}, ${tools})`
 }
 

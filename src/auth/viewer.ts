@@ -71,5 +71,10 @@ export function viewerWithValues(parameters: ViewerParameters): Viewer & { grant
 
 /** SQL: true if the viewer's token still has the rights that the decision was based on. Always true for the operator. */
 export function grantsStand(param: Param<ViewerParameters>): Expression<SqlBool> {
-  return sql<SqlBool>`exists (select from token_with(${param('token')}, ${param('grants')}))`
+  return sql<SqlBool>`exists (select from ${tokenWith(param)})`
+}
+
+/** SQL: one row if `grantsStand`. */
+export function tokenWith(param: Param<ViewerParameters>) {
+  return sql`token_with(${param('token')}, ${param('grants')})`
 }

@@ -1,6 +1,5 @@
 import { type Kysely, sql } from 'kysely'
 import { VIEWER_TYPES, type ViewerParameters } from '../auth/viewer.js'
-import { instant } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { limitStatements } from '../db/transaction.js'
@@ -31,7 +30,7 @@ type FeedPage = { rows: FeedRow[] | null; last: string | null }
 
 /**
  * Reads a page of changes after a position. Returns no row if the position is not in the feed or a later row was pruned. `last` is the cursor of the
- * last row examined; null if the page is full or no row was examined.
+ * last row examined. If the page is full, the next page begins after its last row instead.
  */
 export const readFeed = statement<
   ViewerParameters & { kind: ChangeKind | null; rows: number; feed: string; transaction: string; place: string },
@@ -44,8 +43,8 @@ export const readFeed = statement<
       select * from stored_change where is_published and (transaction_id, place) > (${param('transaction')}, ${param('place')})
       order by transaction_id, place limit ${sql.lit(ROWS_MAX)}
     ), shown as (
-      select a.transaction_id, a.place, a.cursor, a.kind, a.id, a.version, a.action, ${instant(sql.ref('a.at'))} as at, a.fields, a.command,
-        a.actor_id, a.author, s.*
+      select a.transaction_id, a.place, a.cursor, a.kind, a.id, a.version, a.action, a.instant as at, a.fields, a.command, a.actor_id, a.author,
+        s.*
       from looked_at a left join change_sight(a.resource_kind, a.resource_id, case a.kind when 'proposal' then '{deleted}' else a.fields end,
         a.taken_from, ${param('user')}, ${param('is_admin')}, ${param('manages_all')}, ${param('managed_groups')}, ${param('agents')},
         ${param('tools')}) s on true
@@ -57,8 +56,7 @@ export const readFeed = statement<
       order by a.transaction_id, a.place limit ${param('rows')}
     )
     select (select json_agg(shown order by transaction_id, place) from shown) as rows,
-      case when (select count(*) from shown) < ${param('rows')}
-        then (select cursor from looked_at order by transaction_id desc, place desc limit 1) end as last
+      (select cursor from looked_at order by transaction_id desc, place desc limit 1) as last
     from feed_ends where feed::text = ${param('feed')}
       and (${param('transaction')}, ${param('place')}) between (first_transaction_id, first_place) and (last_transaction_id, last_place)`,
 )

@@ -108,7 +108,8 @@ async function readPage(db: Kysely<Tables>, caller: Caller, after: string, asked
   const page = await withRetries(() => readFeed.first(db, question))
   if (page === undefined) throw new Refused('CURSOR_GONE', CURSOR_GONE)
   const changes = page.rows ?? []
-  return { changes: changes.map(changeOf), next: page.last ?? changes.at(-1)?.cursor ?? after }
+  const last = changes.length < rows ? page.last : changes.at(-1)?.cursor
+  return { changes: changes.map(changeOf), next: last ?? after }
 }
 
 function changeOf(row: FeedRow): object {

@@ -1,6 +1,6 @@
 import { type Kysely, type SqlBool, sql, type Transaction } from 'kysely'
-import { managesTool } from '../auth/access.js'
-import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
+import { managedTool } from '../auth/access.js'
+import { tokenWith, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { bytesOf, named, on, queries } from '../db/statements/queries.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
@@ -65,15 +65,13 @@ export const removeTool = statement<
   'tool_remove',
   { ...VIEWER_TYPES, ...AUDIT_TYPES, id: 'integer', version: 'integer' },
   param => {
-    const viewer = viewerOf(param)
     const removed = queries()
       .with('changed', db =>
         db
           .deleteFrom('tool as t')
           .where('t.id', '=', param('id'))
           .where('t.version', '=', param('version'))
-          .where(grantsStand(param))
-          .where(managesTool(viewer))
+          .where(mayManage(param))
           .returning(({ ref }) => [
             't.id',
             't.audit_head as previous',
@@ -90,16 +88,19 @@ export const removeTool = statement<
 
 /** SQL: the tool `t`, locked without waiting. Selects no row if the tool or the rights have changed since the decision. */
 function lockedTool(param: Param<WriteParameters>) {
-  const viewer = viewerOf(param)
   return queries()
     .selectFrom('tool as t')
     .select(['t.id', 't.audit_head as previous'])
     .where('t.id', '=', param('id'))
     .where('t.version', '=', param('version'))
-    .where(grantsStand(param))
-    .where(managesTool(viewer))
+    .where(mayManage(param))
     .forNoKeyUpdate('t')
     .skipLocked()
+}
+
+/** SQL: true if the viewer still manages the tool `t`, with the same rights of their token. */
+function mayManage(param: Param<ViewerParameters>) {
+  return sql<SqlBool>`exists (select from ${tokenWith(param)}, ${managedTool(viewerOf(param))})`
 }
 
 /**
