@@ -32,7 +32,7 @@ export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody
   const text = new TextDecoder().decode(bytes)
   const refused = (one: Fault): ParsedBody => ({ kind: 'refused', faults: [one] })
   const invalid = (at: number, reason: string) => refused(fault('json_invalid', ['body', at], `: ${reason}`))
-  if (!isUtf8(bytes)) return invalid(text.indexOf('\ufffd'), 'the bytes at this position are not UTF-8')
+  if (!isUtf8(bytes)) return invalid(validUtf8(bytes).length, 'the bytes at this position are not UTF-8')
   try {
     return bodyOf(text === '' ? 'null' : text, bounds)
   } catch (error) {
@@ -42,6 +42,17 @@ export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody
     const reason = `${message} at line ${before.split('\n').length}, column ${offset - before.lastIndexOf('\n')}`
     return type === 'json_invalid' ? invalid(offset, reason) : refused({ loc: ['body'], msg: `Input ${reason}`, type })
   }
+}
+
+/** Returns the text before the first byte that is not UTF-8. */
+function validUtf8(bytes: Uint8Array): string {
+  const kept = Buffer.from(new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes))
+  return new TextDecoder().decode(
+    bytes.subarray(
+      0,
+      bytes.findIndex((byte, at) => byte !== kept[at]),
+    ),
+  )
 }
 
 function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
