@@ -2,7 +2,7 @@
 import { run } from './admin/commands/run.js'
 import { EXIT } from './admin/refusal.js'
 
-// A reader such as `head` may close the pipe before all output was written, which is not an error.
+// A reader such as `head` may close the pipe before all output is written. This is not an error.
 process.stdout.on('error', error => {
   const code = 'code' in error ? String(error.code) : error.message
   if (code === 'EPIPE') process.exit(EXIT.ok)

@@ -6,7 +6,7 @@ import { InvalidKeyRing, parseKeyRing } from './secrets/key-ring.js'
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
 
-/** Matches the addresses, networks and network names that Fastify accepts. Fastify parses the list. */
+/** Matches an address, a network or a network name, as Fastify's `trustProxy` accepts them. */
 const PEER = String.raw`(?:loopback|linklocal|uniquelocal|[\da-fA-F]*[.:][\da-fA-F.:]*(?:/\d{1,3})?)`
 
 const MIB = 2 ** 20
@@ -37,17 +37,17 @@ const SETTINGS = Type.Object({
         description: 'Origins of web pages that may call this service.',
       },
     ),
-    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'After SIGTERM, time to serve while readiness fails.'),
+    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'How long to serve after SIGTERM; readiness fails.'),
     shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit for requests at shutdown.'),
   }),
   database: Type.Object({
     url: Type.Optional(text('DATABASE_URL', 'PostgreSQL 15 or later. Absent: the embedded server.')),
     urlFile: Type.Optional(text('DATABASE_URL_FILE', 'File with DATABASE_URL.')),
     dataDir: text('DATA_DIR', 'Folder of the embedded database and its key file.', { default: '.data' }),
-    binDir: Type.Optional(text('PG_BIN_DIR', 'PostgreSQL binaries for the embedded server.')),
+    binDir: Type.Optional(text('PG_BIN_DIR', 'Folder of PostgreSQL binaries, if embedded.')),
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
     preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Must be off behind poolers such as PgBouncer.'),
-    poolSize: count('DATABASE_POOL_SIZE', 24, 1, 500, 'Connections; one token can use half.'),
+    poolSize: count('DATABASE_POOL_SIZE', 24, 1, 500, 'Pool size; one token can use half.'),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit of each statement.'),
     lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a lock or for earlier requests.'),
   }),
@@ -78,7 +78,7 @@ const SETTINGS = Type.Object({
   }),
   history: Type.Object({
     auditRetentionDays: count('AUDIT_RETENTION_DAYS', 400, 1, 100_000, 'Age at which audit rows are pruned.'),
-    versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Earlier contents per agent or tool, at most 64 MiB.'),
+    versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Old contents kept per agent or tool, at most 64 MiB.'),
   }),
 })
 
@@ -99,7 +99,7 @@ export class InvalidConfiguration extends Error {
   }
 }
 
-/** Reads the configuration from the environment and from the files that it names. Empty variables are ignored. Throws `InvalidConfiguration`. */
+/** Reads the configuration from the environment and from DATABASE_URL_FILE. Empty variables are ignored. Throws `InvalidConfiguration`. */
 export function readConfig(env: Environment): Config {
   const groups = Object.entries(SETTINGS.properties).map(([group, { properties }]) => {
     const values = Object.entries<TSchema>(properties).map(([name, schema]) => [
@@ -110,7 +110,7 @@ export function readConfig(env: Environment): Config {
   })
   const config = Object.fromEntries(groups) as Config // the next line checks the values
   const malformed = [...Value.Errors(SETTINGS, config)].map(({ schema }) => `${schema.env}: must be ${schema.form}`)
-  const faults = [...new Set(malformed), ...secretFaults(config), ...databaseFaults(config, env)] // once for a list
+  const faults = [...new Set(malformed), ...secretFaults(config), ...databaseFaults(config, env)] // a list has one fault
   const { port, metricsPort } = config.server
   if (metricsPort !== 0 && metricsPort === port) faults.push('METRICS_PORT: must differ from PORT')
   if (faults.length > 0) throw new InvalidConfiguration([...faults, ...misspeltWarning(env)])
@@ -137,7 +137,7 @@ function secretFaults({ secrets: { keys, keysFile } }: Config): string[] {
   }
 }
 
-/** Returns the faults of the database settings. Also reads the URL from the file in DATABASE_URL_FILE. */
+/** Returns the faults of the database settings. Also sets `database.url` from DATABASE_URL_FILE. */
 function databaseFaults({ database }: Config, env: Environment): string[] {
   const { url, urlFile } = database
   // Without this check, a missing or misspelt DATABASE_URL would start the service with a new embedded database.
@@ -154,14 +154,14 @@ function databaseFaults({ database }: Config, env: Environment): string[] {
   return parsed?.ok === false ? parsed.faults.map(fault => `DATABASE_URL: ${fault}`) : []
 }
 
-/** Returns warnings about valid settings, as sentences without their values. */
+/** Returns warnings about unknown variables and DATABASE_URL, without values. */
 export function settingWarnings(env: Environment, { database }: Config): string[] {
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
   const ofUrl = parsed?.ok ? parsed.warnings : []
   return [...misspeltWarning(env), ...ofUrl.map(warning => `DATABASE_URL ${warning}`)]
 }
 
-/** Returns one sentence about removed settings and about variables with names similar to a setting. Empty if there are none. */
+/** Returns one warning that lists removed settings and misspelt settings, or an empty list. */
 export function misspeltWarning(env: Environment): string[] {
   const names = describeSettings().map(({ name }) => name)
   const misspelt = Object.keys(env).flatMap(name => {

@@ -46,7 +46,7 @@ export class Lifecycle {
   }
 
   /**
-   * Retries until the database is reachable and the schema is current. Returns false if the service drains meanwhile. Throws `KeyRingMissing` and
+   * Retries until the database is reachable and the schema is current. Returns false if the shutdown begins first. Throws `KeyRingMissing` or
    * `ServerUnfit`, because waiting does not resolve them.
    */
   async start(): Promise<boolean> {
@@ -126,7 +126,7 @@ export class Lifecycle {
     if (error instanceof ServerUnfit)
       return unavailable('database_unreachable', `${error.message.replace('the', 'The')}.`)
     const known = unavailableFor(error)
-    // `migrating` and `database_full` have their own messages. For example, a server with a full disk starts but refuses connections.
+    // `migrating` and `database_full` have their own messages, because advice about the connection would not help.
     if (known?.reason === 'migrating' || known?.reason === 'database_full')
       return unavailable(known.reason, known.message)
     const fault = isRefusedByServer(error) ? 'refuses this service' : 'does not answer'

@@ -22,14 +22,14 @@ import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneContents, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
-/** The first pruning waits, because the first requests are slow until their code is compiled. */
+/** The delay of the first pruning, so that the first requests are not slowed down. */
 const FIRST_PRUNE_MS = 2_000
 const PRUNE_INTERVAL_MS = 3_600_000
 const PRUNE_GROWING_INTERVAL_MS = 60_000
-/** Between full runs, only agents and tools that were changed within this time are pruned. */
+/** Between full runs, pruning covers only agents and tools that were changed within this time. */
 const GROWING_MINUTES = 2
 
-/** Starts the process. The port opens before the database is reachable. Until then, every operation answers 503 with the reason. */
+/** Starts the process. The port opens first. Until the database is reachable, every operation answers 503 with the reason. */
 async function main(): Promise<void> {
   const config = readConfig(process.env)
   const ring = configuredKeyRing(config)
@@ -90,7 +90,7 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
     if (err) log.fatal({ err }, 'an uncaught error; shutting down')
     else log.info({ signal }, 'shutting down')
     service.drain()
-    // The load balancer needs time to notice the failing probe. Requests are still answered until then.
+    // Gives the load balancer time to notice the failing probe. Requests are still answered.
     if (signal === 'SIGTERM' || signal === 'SIGHUP') await sleep(drainDelayMs)
     await app.close()
     await opened.close()
@@ -109,7 +109,7 @@ const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] satis
 /** Signals for faults of the process itself. A listener would make the faulty instruction repeat forever. */
 const FAULT_SIGNALS = ['SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGSEGV'] satisfies NodeJS.Signals[]
 
-/** Prints the address and an example of a first call to standard error, because standard output can be a log of JSON lines. */
+/** Prints the address and an example of a request. Uses standard error, because standard output can be a log of JSON lines. */
 async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config) {
   const { port } = app.server.address() as AddressInfo // a TCP address
   const { host } = config.server

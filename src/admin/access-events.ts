@@ -2,7 +2,7 @@ import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import type { Actor } from '../updates/audit.js'
 
-/** SQL by kind of subject: a JSON object with the fields that determine access, which access events store. */
+/** For each kind of row, the SQL that selects the fields that determine access. Events store them as JSON. */
 const STATES = {
   user: sql`
     select json_build_object('kind', kind, 'active', active, 'permissions', permissions)
@@ -30,7 +30,7 @@ const NO_STATE = sql`null`
 
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
 
-/** The kinds of access events. `headers`: a runtime read the secrets of a tool. `agentctl` commands cause the other kinds. */
+/** The kinds of access events. Requests cause only `headers`: a runtime has read the secrets of a tool. */
 export const ACCESS_KINDS = [...(Object.keys(STATES) as (keyof typeof STATES)[]), 'keys', 'apply', 'headers'] as const
 
 /** A change of access. `subject` is the id of the changed row, or empty for `keys` and `apply`. */

@@ -25,7 +25,7 @@ import { InvalidDocument } from './refusal.js'
 export interface ApplyOptions extends ToolSurroundings {
   /** If true, nothing is stored. */
   plan?: boolean
-  /** If true, rows without an entry are removed. Lists that the document omits are not pruned. */
+  /** If true, rows without an entry are removed, but only from lists that the document contains. */
   prune?: boolean
   actor?: Actor
 }
@@ -40,10 +40,9 @@ export interface ApplyReport {
 const APPLY_LOCK = 7_153_002
 
 /**
- * Makes the database match an organisation document, in one transaction. Creates missing rows and updates rows with different fields. Finds rows by
- * id, or by name and owner. Each changed agent or tool gets a new version and an audit row. `plan` rolls the transaction back. Throws
- * `InvalidDocument` with the faults of the first stage that fails. Throws `Refusal` if a row was changed concurrently or no administrator would
- * remain.
+ * Makes the database match an organisation document, in one transaction. Creates the rows that are missing and updates those that differ. Each
+ * changed agent or tool gets a new version and an audit row. `plan` rolls the transaction back. Throws `InvalidDocument` with the faults of the
+ * first stage that fails. Throws `Refusal` if a row was changed concurrently or no administrator would remain.
  */
 export async function applyOrganisation(
   database: Pick<Database, 'db'>,
@@ -99,14 +98,14 @@ export function changesSomething({ created, changed, removed }: ReturnType<typeo
 
 /** Checks the types, limits and field names of a document. Throws `InvalidDocument` with all faults. */
 function checkedDocument(document: unknown): OrganisationDocument {
-  // Unknown names are faults, because a misspelt field would silently have no effect.
+  // Unknown fields are faults, because a misspelt field would have no effect.
   const unknown = unknownFields(OrganisationDocument, document)
   const faults = [
     ...collectFaults(OrganisationDocument, document, []),
-    ...unknown.map(loc => ({ loc, msg: 'unknown field: correct or remove it', type: 'extra_forbidden' })),
+    ...unknown.map(loc => ({ loc, msg: 'unknown field: correct its name, or remove it', type: 'extra_forbidden' })),
   ]
   if (faults.length > 0) throw new InvalidDocument(faults)
-  return document as OrganisationDocument // the document's schema was checked
+  return document as OrganisationDocument // it has no faults
 }
 
 /**
@@ -133,7 +132,7 @@ async function pruned(
       if (!(error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation)) throw error
       await sql`rollback to savepoint removal`.execute(trx)
       const noun = Object.values(TABLES).find(({ table }) => error.table?.startsWith(table))?.noun
-      Object.assign(outcome, { action: 'kept', reason: `first remove all references to it from ${noun}s` })
+      Object.assign(outcome, { action: 'kept', reason: `${noun}s still refer to it: remove these references first` })
     }
     await sql`release savepoint removal`.execute(trx)
   }

@@ -7,7 +7,7 @@ export const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
 /** Filters of the audit trail. Times are in ISO 8601. */
 export interface AuditFilter {
   kind?: (typeof LISTED_KINDS)[number]
-  /** The id of a resource, or the email of the affected person. */
+  /** The id of a record, or the email of the affected person. */
   subject?: string
   since?: string
   until?: string
@@ -36,7 +36,7 @@ export interface ListedChange {
   hash: string | null
 }
 
-/** Lists rows and events of the audit trail, newest first. */
+/** Lists audit rows and access events, newest first. */
 export async function listAudit(db: Kysely<Tables>, filter: AuditFilter): Promise<ListedChange[]> {
   const { kind, subject, since, until, limit } = filter
   const conditions = [

@@ -23,7 +23,7 @@ export interface AuditVerification {
   findings: AuditFinding[]
 }
 
-/** Recomputes the hash chains of all agents and tools in one database snapshot. Reports rows that were edited, deleted or reordered. */
+/** Verifies the hash chains of all agents and tools, and the hashes of definitions, in one database snapshot. Returns the findings. */
 export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification> {
   const verify = async (trx: Transaction<Tables>) => {
     const result: AuditVerification = { chains: 0, rows: 0, unchained_rows: 0, since: null, findings: [] }
@@ -35,8 +35,8 @@ export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification
 }
 
 /**
- * An audit row with its agent or tool. The audit columns are null if the resource has no audit rows. `head` and `anchor` are the hashes, in hex, at
- * the ends of the resource's chain.
+ * An audit row with its agent or tool. The audit columns are null if the resource has no audit rows. In hex, `head` is the hash of the last row, and
+ * `anchor` the hash before the first row.
  */
 interface Row {
   id: number
@@ -103,7 +103,7 @@ async function verifyChains(trx: Transaction<Tables>, kind: ResourceKind, result
 
 type Note = (version: number, problem: AuditFinding['problem'], msg: string) => void
 
-/** Verifies the hash of a row and its link to the previous row, or to the anchor if it is the first row. */
+/** Verifies the row's hash and its link to the row `before` or, for the first row, to the anchor. */
 function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   const version = row.version_after ?? 0
   const missing = before !== undefined && row.version_before !== before.version_after
@@ -117,15 +117,14 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   const isFirst = before === undefined || before.hash === null
   const previous = isFirst ? row.anchor : before.hash
   if (missing || previous === null || row.previous === previous) return
-  if (isFirst) note(version, 'deleted', 'rows before this one are missing or lost their hashes, and not by pruning')
-  else note(version, 'reordered', 'the row does not follow the row before it: one of these rows was replaced or moved')
+  if (isFirst) note(version, 'deleted', 'earlier rows are missing or have no hash, although they were not pruned')
+  else note(version, 'reordered', 'its hash of the row before it is wrong: one of these rows was replaced or moved')
 }
 
-/** Verifies the end of a chain: an existing resource has the version and hash of the last row, and a missing one was removed. */
+/** Verifies that the last row has the version and hash of the resource or, without a resource, records its removal. */
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
-    if (!is_removal)
-      note(version_after ?? 0, 'resource_missing', 'the agent or tool was removed, but without an audit row')
+    if (!is_removal) note(version_after ?? 0, 'resource_missing', 'the agent or tool was removed without an audit row')
   } else if (version_after !== null && version_after < version) {
     note(version_after, 'deleted', `rows are missing after this version, up to version ${version}`)
   } else if ((hash ?? anchor) !== head || (version_after ?? version) > version) {

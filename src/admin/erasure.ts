@@ -19,7 +19,7 @@ async function findPerson(db: Kysely<Tables>, named: string) {
   const id = account?.id ?? uuid
   if (id === null)
     throw new Refusal(
-      `no account has the email ${named}: correct the email. For an erased account, give the id: agentctl user list shows it as erased-ID@erased.invalid`,
+      `no account has the email ${named}: correct the email. For an account that was already erased, give the ID, which agentctl user list shows as erased-ID@erased.invalid`,
     )
   const counted = await sql<{ audit_rows: number }>`
     select count(*)::integer as audit_rows from audit where ${hasAddress(id)}`.execute(db)
@@ -30,8 +30,8 @@ async function findPerson(db: Kysely<Tables>, named: string) {
 
 /**
  * Erases a person: deactivates the account, revokes its tokens, withdraws its open proposals, and removes its email, client addresses and texts in
- * proposals. The audit chains stay valid, because their hashes do not cover the removed values. If the account no longer exists, the returned `email`
- * is the id. `plan` rolls the transaction back. Throws `Refusal` if no data is stored or no administrator would remain.
+ * proposals. The audit chains stay valid, because their hashes do not cover the removed values. If the account was already erased, returns its id as
+ * `email`. `plan` rolls the transaction back. Throws `Refusal` if there is nothing to erase or no administrator would remain.
  */
 export async function eraseUser(
   db: Kysely<Tables>,

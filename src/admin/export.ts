@@ -7,7 +7,7 @@ import { readPersonas } from './apply/personas.js'
 import { RECORD_SECTIONS, readSection } from './apply/records.js'
 import { entryInWords, type Refer, readReferences } from './apply/words.js'
 
-/** Exports the organisation as a document, without tokens, history, versions and secret header values. Applying the exported document changes nothing. */
+/** Exports the organisation as a document, without tokens, history, versions or header values. Applying it to the same database changes nothing. */
 export async function exportOrganisation(db: Kysely<Tables>): Promise<Record<string, unknown>> {
   // Reads all lists in one snapshot, so that every reference has its row.
   return await inOneSnapshot({ db }, async trx => {

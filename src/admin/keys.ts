@@ -18,7 +18,7 @@ export async function sealedHeaders(db: Kysely<Tables>, which: RawBuilder<unknow
   return rows
 }
 
-/** Decrypts every stored secret. Returns the secrets that cannot be decrypted, and the number of secrets encrypted with each key. */
+/** Tries to decrypt every stored secret. Returns the failures, and the number of secrets encrypted with each key. */
 export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
   const headers = await sealedHeaders(db, sql`true`)
   const counts = new Map([...ring.keys.keys()].map(id => [id, 0]))
@@ -56,7 +56,7 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
   return rotation
 }
 
-/** Encrypts again the values of a tool that are not encrypted with the first key. Returns how many, or undefined if a value cannot be decrypted. */
+/** Encrypts a tool's values with the first key if they have another key. Returns their number, or undefined if one cannot be decrypted. */
 async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number | undefined> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
   const headers = await sealedHeaders(trx, sql`tool_id = ${toolId} and key_id <> ${ring.currentId}`)

@@ -3,7 +3,7 @@ import { hostname, userInfo } from 'node:os'
 import type { Actor } from '../updates/audit.js'
 
 /**
- * Returns the operator as the author in the audit trail: the operating system's user and host, and the command without secret or personal values.
+ * Returns the operator as an author for the audit trail: the operating system's user and host, and the command without secret or personal values.
  * All changes of one command share a request id.
  */
 export function operatorActor(command: string | null = null): Actor {

@@ -5,7 +5,7 @@ export const EXIT = {
   ok: 0,
   /** The command was refused or failed. The message states the reason. */
   error: 1,
-  /** With `--plan`, the document would change something. */
+  /** With `--plan`, the command would change something. */
   differs: 2,
   /** A check completed and found faults. */
   findings: 3,
@@ -17,7 +17,7 @@ export const EXIT = {
   configuration: 78,
 } as const
 
-/** The command cannot be carried out. The message explains the reason to the operator. */
+/** The command cannot be carried out. The message gives the operator the reason. */
 export class Refusal extends Error {}
 
 /** A document is invalid. `faults` lists all faults of the first check that failed. */

@@ -8,7 +8,7 @@ import { Refusal } from './refusal.js'
 export interface Source {
   value: unknown
   isJson: boolean
-  /** Returns the line number (from 1) of the value at each path. A missing value has the line of its nearest existing parent. */
+  /** Returns the line number (from 1) of the value at each path. A missing value gets the line of its nearest existing parent. */
   linesOf(locs: readonly Loc[]): number[]
 }
 
@@ -56,10 +56,11 @@ export function parseSource(text: string): Source {
     return { value: found.document.toJS({ maxAliasCount: 100 }), isJson: false, linesOf: locs => linesIn(found, locs) }
   } catch (error) {
     if (error instanceof Refusal) throw error
-    const { message } = error as Error // of the YAML parser, which can quote the text
+    const { message } = error as Error // can quote the text, so it is not shown
     if (message.startsWith('Merge')) throw new Refusal('a merge (<<) refers to a value that is not a mapping')
-    if (message.startsWith('Excessive')) throw new Refusal('the aliases (*name) expand too far: write the values out')
-    throw new Refusal('an alias (*name) has no anchor (&name) before it, or refers to itself: write the value out')
+    if (message.startsWith('Excessive'))
+      throw new Refusal('the aliases (*name) expand too far: write the values instead')
+    throw new Refusal('an alias (*name) has no anchor (&name) before it, or refers to itself: write the value instead')
   }
 }
 

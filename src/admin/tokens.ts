@@ -14,7 +14,7 @@ export interface TokenRequest {
   email: string
   /** The scopes of the token. Without scopes, the token has all rights of its user. */
   scopes?: readonly Scope[]
-  /** The agents and tools that the token is bound to. With two empty lists, the token is not bound. */
+  /** The agents and tools that the token is bound to. If both lists are empty, the token is not bound. */
   personaIds?: readonly number[]
   toolIds?: readonly number[]
   /** Seconds until the token expires. Null: the token never expires. Default: 90 days. */
@@ -22,7 +22,7 @@ export interface TokenRequest {
   requireIfMatch?: boolean
 }
 
-/** A new token in clear text. It cannot be shown again. `expires_at` is in ISO 8601 in UTC. */
+/** A new token in clear text. It cannot be shown again. `expires_at` is an ISO 8601 time in UTC. */
 export interface IssuedToken {
   id: number
   token: string
@@ -45,7 +45,7 @@ export async function createToken(
   const { email, scopes, personaIds, toolIds, requireIfMatch = false, expiresInS = DEFAULT_TOKEN_LIFE_S } = request
   return await joined(db, async trx => {
     const user = await lockUser(trx, email)
-    const remedy = isErased(user) ? 'choose another user' : 'first set active: true with agentctl apply'
+    const remedy = isErased(user) ? 'choose another user' : 'first set its field active to true with agentctl apply'
     if (!user.active) throw new Refusal(`${user.email} is inactive: ${remedy}`)
     const restricted = RESTRICTED.find(([scope]) => scopes?.includes(scope))
     const { token, hash } = mintToken(restricted?.[1] ?? user.kind)

@@ -23,7 +23,7 @@ interface Answer {
   more: { warnings?: string; next?: number }
 }
 
-/** Sends a request to an operation on behalf of the caller. Faults of the body are reported in `argument`. Throws `CallRefused`. */
+/** Sends a request to an operation on behalf of the caller. A fault of the body becomes a fault of `argument`. Throws `CallRefused`. */
 export type Ask = (
   method: 'GET' | 'PATCH' | 'POST' | 'PUT',
   url: string,
@@ -43,7 +43,7 @@ export function refusalOf(status: number, { detail, ...members }: Body, argument
   return new CallRefused(`Refused, and nothing was changed. The faults:${lines.join('')}`)
 }
 
-/** Returns a result with `members`, and with `texts`: JSON answers of operations, which are inserted unchanged. */
+/** Returns a result with `members` and `texts`. Texts are JSON answers of operations and are inserted unchanged. */
 function result(members: Body, texts: Record<string, string> = {}): CallToolResult {
   const others = Object.entries(texts).map(([name, json]) => `"${name}":${json}`)
   const parts = [JSON.stringify(members).slice(1, -1), ...others].filter(part => part !== '')
@@ -69,12 +69,12 @@ function operation<Input extends TObject>(
     async call(ask: Ask, args: unknown = {}): Promise<CallToolResult> {
       const verdict = check({ kind: 'value', value: args, forbidden: [] }, { mask: undefined, strict: true })
       if ('faults' in verdict) throw refusalOf(422, { detail: verdict.faults })
-      return await run(ask, verdict.value as Static<Input>) // the schema was checked
+      return await run(ask, verdict.value as Static<Input>) // the value has no faults
     },
   }
 }
 
-/** Returns the schema for models, which forbids undeclared names and omits `$id`, because an id must occur only once in a list. */
+/** Returns the schema for models. Forbids undeclared names. Omits `$id`, because an id must occur only once in a list of tools. */
 function shownSchema(schema: object): Tool['inputSchema'] {
   return JSON.parse(JSON.stringify(schema), (key, node: unknown) => {
     if (key === '$id') return undefined
@@ -96,7 +96,7 @@ const DEFINITION = freeForm({
   description: 'A complete OpenAPI 3.x document.',
   properties: { openapi: { type: 'string' }, info: OPEN, servers: { type: 'array', items: OPEN }, paths: OPEN },
 })
-/** The descriptions are omitted, because they mention the mask, which a model does not set. */
+/** Omits the descriptions, because they mention the update mask, which models do not set. */
 const AGENT_FIELDS = Object.fromEntries(
   REQUEST_FIELDS.map(([name, { request }]) => [name, { ...request, description: undefined } as unknown as TSchema]),
 )
@@ -152,7 +152,7 @@ function updates(kind: keyof typeof KINDS) {
   const message = Type.Optional(text({ maxLength: MESSAGE_LENGTH_MAX }))
   const send = (ask: Ask, { id, etag, fields }: Static<typeof input>, asked: Values, minimal = '') => {
     const update_mask = kind === 'agent' ? Object.keys(fields).join() : undefined
-    // Not for tools, because it would refuse definitions with operations that cannot become functions. The schema of `input` already refuses unknown fields.
+    // For tools, strict handling would refuse definitions with operations that cannot become functions. `input` already refuses unknown fields.
     const prefer = kind === 'agent' ? `handling=strict, ${minimal}` : minimal
     const sent = { body: fields, headers: { 'if-match': tagOf(etag), prefer }, argument: 'fields' }
     return ask(method, `${write}/${id}${queryOf({ update_mask, ...asked })}`, sent)
@@ -266,7 +266,7 @@ export const OPERATIONS = [
   operation(
     'list_proposals',
     { permission: 'basic' },
-    'Lists your open proposals and those that you may decide on, 50 at a time. after: the `next` of the previous answer.',
+    'Lists the open proposals that are yours or that you may decide on, 50 at a time. after: the `next` of the previous answer.',
     Type.Pick(PAGE, ['after']),
     async (ask, { after }) => {
       const { text, more } = await ask('GET', `/proposals${queryOf({ state: 'open', after })}`)

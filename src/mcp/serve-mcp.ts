@@ -9,10 +9,10 @@ import { clientAddressOf } from '../http/request.js'
 import { VERSION } from '../version.js'
 import { type Ask, CallRefused, OPERATIONS, refusalOf } from './operations.js'
 
-/** The size limits of a message and of an operation's answer. Parsing larger ones would delay other requests, so clients must use the API for them. */
+/** The size limits of a message and of an operation's answer. Parsing more would delay other requests, so clients must use the API instead. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
-const SERVES = { capabilities: { tools: {} }, instructions: 'Get the etag, plan the update, then store or propose it.' }
+const SERVES = { capabilities: { tools: {} }, instructions: 'To edit, call get_*, plan_*, then update_* or propose_*.' }
 
 /** Imported at the first call, because most processes never need the package. Importing it takes a quarter of a second and 24 MB. */
 let sdk: Promise<typeof import('@modelcontextprotocol/server')> | undefined
@@ -24,9 +24,9 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
     {
       bodyLimit: BODY_BYTES_MAX,
       config: { policy: { permission: 'basic', asksWithin: true } },
-      // The package checks the members of the message. A list is refused here, because the package would count it as one request.
+      // The package checks the members of the message. A list of messages is refused here, because the package would count it as one request.
       schema: { hide: true, operationId: 'mcp', body: Type.Object({}) },
-      // With DNS rebinding, any page can use a host name of this service. An Origin that equals Host is therefore not trusted.
+      // With DNS rebinding, the host name of any page can lead here. An Origin that equals Host is therefore not trusted.
       onRequest: async ({ headers: { origin } }) => {
         if (origin !== undefined && !origins.includes(origin))
           throw new Forbidden('Calls from this origin are refused. The operator can add the origin to CORS_ORIGINS.')

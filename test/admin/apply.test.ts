@@ -134,7 +134,7 @@ t.test('pruning removes what the lists of the document do not name, and keeps wh
   t.same(told, [
     'agents 11 removed ',
     'tools 13 removed ',
-    'tools 16 kept first remove all references to it from agents',
+    'tools 16 kept agents still refer to it: remove these references first',
     'labels 1 removed ',
     'labels 2 removed ',
     'users a0000000-0000-4000-8000-000000000014 removed ',

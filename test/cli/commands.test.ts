@@ -68,14 +68,14 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
     ['agent owner 1', '--to <EMAIL>'],
     ['token revoke x', 'It must be a whole number'],
     ['token create', '--for <EMAIL>'],
-    ['token create --for a@b --expires soon', 'It must be never or a duration'],
+    ['token create --for a@b --expires soon', 'It must be "never", or a duration'],
     ['token create --for a@b --scope all', 'Allowed choices are basic'],
     ['token create --for alice@example.com --agent Full', 'It must be a whole number'],
     ['token create --for alice@example.com --tool Full', 'It must be a whole number'],
     ['help nothing', 'these words do not name a command'],
     ['validate x --server https://a', '--server requires --complete'],
     ['validate x --complete --server a', '--server: the url must begin with '],
-    ['apply x.yaml --prune', 'check with --plan, then give --yes'],
+    ['apply x.yaml --prune', 'first try --plan, then give --yes'],
     ['apply x.yaml --yes', '--yes requires --prune'],
     ['audit list --kind x', 'Allowed choices are'],
     ['apply x.yaml --plann', 'Did you mean --plan?'],
@@ -164,7 +164,7 @@ t.test('a token is made, bound by id, works and is revoked', async t => {
   t.match(await callerOf(made.token), { caller: { email: 'alice@example.com', token: { bound: { persona: [2] } } } })
   await agentctl('user deactivate limited@example.com')
   const refused = await agentctl('token create --for limited@example.com')
-  t.match(refused, { status: 1, stderr: /limited@example.com is inactive: first set active: true/ })
+  t.match(refused, { status: 1, stderr: /limited@example.com is inactive: first set its field active to true/ })
   t.same(await json(`token revoke ${made.id}`), { id: made.id, revoked: true })
   await t.rejects(callerOf(made.token), { code: 'INVALID_TOKEN' })
   const listed = (await agentctl('token list --for alice@example.com')).stdout

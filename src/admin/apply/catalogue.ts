@@ -18,7 +18,7 @@ export interface Matched {
   entry: Readonly<Record<string, unknown>>
   loc: Loc
   id: Id
-  /** The name in the document, or the stored name if the document has none. */
+  /** The name in the entry, or the stored name if the entry has none. */
   name: string
   isNew: boolean
 }
@@ -28,24 +28,24 @@ export interface Outcome {
   section: SectionName
   id: Id
   name: string
-  /** `kept`: pruning could not remove the row because of `reason`. */
+  /** `kept`: the row could not be pruned. `reason` explains why. */
   action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept'
   /** The changed fields with old and new values. For a new row, the old values are the defaults. Secrets are shown as masks. */
   fields: Change[]
-  /** The effects of a new definition on the model that calls the tool. */
+  /** What a new definition or new headers change for the calling model. */
   impact?: string[]
   reason?: string
   /** Warnings, for example that secrets will be sent to new addresses. */
   notes?: string[]
 }
 
-/** The planned changes to one list of a document. `store` carries them out. */
+/** The planned changes for one list of a document. `store` stores them. */
 export interface Plan {
   outcomes: Outcome[]
   store(trx: Transaction<Tables>, actor: Actor): Promise<void>
 }
 
-/** How a list of a document is stored. Messages use `noun` for an entry. References contain the value of the column `named`. */
+/** How a list of a document is stored. Messages call an entry `noun`. References use the column `named`. */
 interface Table {
   noun: string
   table: keyof Tables
@@ -54,7 +54,7 @@ interface Table {
   owner?: 'owner_id' | 'user_id'
   /** SQL: true for deleted agents and inactive users. */
   gone?: RawBuilder<boolean>
-  /** SQL: true for rows that users of the API can rename. Their names are not unique, so these rows are found by name and owner. */
+  /** SQL: true for rows that users of the API can rename. Several can have one name, so a row is found by name and owner. */
   renamable?: RawBuilder<boolean>
   /** The kind of access event to record. Absent if changes to the list do not affect access, or if audit rows record the changes. */
   access?: AccessKind
@@ -88,7 +88,7 @@ interface Row {
   renamable: boolean
 }
 
-/** Reads all lists and matches the document's entries with stored rows. Adds faults to the catalogue. */
+/** Matches the document's entries with the stored rows. The returned catalogue has the faults. */
 export async function readCatalogue(db: Kysely<Tables>, document: OrganisationDocument): Promise<Catalogue> {
   const catalogue = new Catalogue()
   for (const section of SECTIONS) {
@@ -106,21 +106,21 @@ interface List {
   matched: readonly Matched[]
   unnamed: readonly Row[]
   ids: ReadonlySet<Id>
-  /** The row ids for each name. Emails and UUIDs are in canonical form. */
+  /** Row ids by name. Names that are emails or UUIDs are canonical. */
   names: ReadonlyMap<string, readonly Id[]>
 }
 
-/** Matches entries of a document with stored rows, and references with ids. */
+/** The rows for the entries of a document, and the ids for its references. */
 export class Catalogue {
   readonly faults: Fault[] = []
   readonly #lists = new Map<SectionName, List>()
 
-  /** The entries of one list with their rows, in the order of the document. */
+  /** The entries of one list with their row ids, in document order. */
   entries(section: SectionName): readonly Matched[] {
     return this.#lists.get(section)?.matched ?? []
   }
 
-  /** The existing rows of one list that have no entry in the document. */
+  /** The rows of one list that are not gone and have no entry. */
   unnamed(section: SectionName): readonly Row[] {
     return this.#lists.get(section)?.unnamed.filter(({ gone }) => !gone) ?? []
   }
@@ -131,12 +131,12 @@ export class Catalogue {
     const reference = `${TABLES[section].noun} ${JSON.stringify(given)}`
     if (others.length > 0) return this.fault(loc, `several records match ${reference}: give the id`, 'ambiguous')
     if (id !== undefined) return id
-    const isTool = section === 'tools' && typeof given === 'string' // a tool's name refers only to tools in the document
+    const isTool = section === 'tools' && typeof given === 'string'
     const rest = isTool ? ' in this document: add its entry, or give its id' : ': correct this value, or add an entry'
     return this.fault(loc, `${reference} not found${rest}`, 'not_found')
   }
 
-  /** The ids that a reference may mean. A tool's name matches only tools in the document, because callers can rename stored tools. */
+  /** The ids that match a reference. A custom tool's name matches only tools in the document, because callers can rename stored ones. */
   #meant(section: SectionName, given: unknown): readonly Id[] {
     const list = this.#lists.get(section)
     const reference = typeof given === 'object' && given !== null && 'id' in given ? given.id : given
@@ -165,7 +165,7 @@ export class Catalogue {
       const other = namesakes.find(each => each !== row)
       if (name === undefined && row === undefined) this.fault([...loc, named], 'Field required', 'missing')
       if (other !== undefined && !renamable) {
-        const msg = `${noun} ${other.id} already has this ${named}: choose another ${named}, or give that id`
+        const msg = `${noun} ${other.id} already has this ${named}: choose another ${named}, or give the id ${other.id}`
         this.fault([...loc, named], msg, 'name_taken')
       }
       return { entry, loc, row, id: row?.id ?? id, name: String(name ?? row?.name ?? '') }
@@ -188,7 +188,7 @@ export class Catalogue {
     })
   }
 
-  /** Finds the row for an entry without an id, by name and owner. */
+  /** For an entry without an id, finds the row by name and owner. */
   #owned(section: SectionName, { owner }: Matched['entry'], loc: Loc, namesakes: readonly Row[]): Row | undefined {
     const { noun, renamable } = TABLES[section]
     if (renamable && (owner ?? null) === null) {
@@ -245,7 +245,7 @@ function grouped<Named extends { name: string }>(section: SectionName, rows: rea
 
 /** Returns the id in its stored form. UUIDs become canonical. */
 function storedId(section: SectionName, given: unknown): Id {
-  const id = given as Id // an id of another type matches no row
+  const id = given as Id // a value of the wrong type matches no row
   return TABLES[section].ids === 'sequence' ? id : (canonicalUuid(String(id)) ?? id)
 }
 

@@ -37,7 +37,7 @@ export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Pr
   }
 }
 
-/** Reads the agents `ids`, or all agents, sorted by id. Includes deleted agents. */
+/** Reads the agents with `ids`, or all agents, sorted by id. Includes deleted agents. */
 export async function readPersonas(db: Kysely<Tables>, ids?: readonly number[]): Promise<PersonaState[]> {
   const states = personaStates(viewerWithValues(OPERATOR)).orderBy('p.id')
   return await readStates(db, ids === undefined ? states : states.where('p.id', '=', anyOf(val(ids))))

@@ -31,7 +31,7 @@ import { readSource } from '../source.js'
 import { type Catalogue, type Matched, outcomeOf, type Plan, type Planned, storeInOrder } from './catalogue.js'
 import { valueIn } from './words.js'
 
-/** What a document does not contain but applying its tools requires. */
+/** The inputs that applying tools needs besides the document. */
 export interface ToolSurroundings {
   ring: KeyRing
   /** The environment variables for `${env:NAME}` references. */
@@ -112,7 +112,7 @@ function decideAsOperator(
   }
 }
 
-/** Describes how a new definition or new headers affect the model that calls the tool. If the tool had no definition, returns the operations of the new one. */
+/** Describes how a new definition or new headers affect the model that calls the tool. For the first definition of a tool, lists the operations. */
 function impactOf(before: ToolState, { fields: { definition, custom_headers }, methods = [] }: GivenTool): string[] {
   const { definition_text: stored, definition_hash: hash } = before
   const headerNamesBefore = before.headers.map(({ name }) => name)
@@ -153,8 +153,8 @@ export function placeholder(variable: string): string {
 }
 
 /**
- * Returns the headers of an entry with their secret values. A value that is missing or equals the stored value becomes the stored value's mask, so
- * that applying an export changes nothing.
+ * Returns the headers of an entry with their secret values. If a value is missing or unchanged, returns the stored mask instead, so that applying
+ * an export changes nothing.
  */
 async function givenHeaders(
   db: Kysely<Tables>,
@@ -163,7 +163,7 @@ async function givenHeaders(
   { ring, env }: ToolSurroundings,
   before: ToolState,
 ) {
-  const { custom_headers } = match.entry as ToolEntry // the document's schema was checked
+  const { custom_headers } = match.entry as ToolEntry // the document has been checked
   if (custom_headers === undefined) return undefined
   const stored = before.headers.length > 0 ? await sealedHeaders(db, sql`tool_id = ${before.id}`) : []
   return custom_headers.map(({ key, value: written }, index) => {

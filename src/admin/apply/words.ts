@@ -5,12 +5,12 @@ import type { Change } from '../../updates/audit.js'
 import type { SectionName } from '../document.js'
 import { type Catalogue, type Id, type Matched, SECTIONS, TABLES } from './catalogue.js'
 
-/* Converts columns and ids of the database to the field names and references of documents, and back. */
+/* Converts column names and row ids to the field names and references of documents, and back. */
 
 /** Returns how a document refers to a row: by its name or email if that is unique, otherwise by an object with its id. Returns an unknown id unchanged. */
 export type Refer = (section: SectionName, id: Id | null) => unknown
 
-/** Reads the names of all rows and returns a function that makes references. */
+/** Reads all names that references can contain. Returns a function that makes references. */
 export async function readReferences(db: Kysely<Tables>): Promise<Refer> {
   const names = new Map<string, string | null>()
   const counts = new Map<string, number>()
@@ -31,7 +31,7 @@ export async function readReferences(db: Kysely<Tables>): Promise<Refer> {
 }
 
 /**
- * How a document shows references: in the field `word`, to entries of the list `section`. If each item is an object, its member `key` contains the
+ * The field `word` of an entry contains references to the list `section`. If the field contains objects, their member `key` contains the
  * reference.
  */
 interface Reference {
@@ -83,7 +83,7 @@ function inWords(field: string, value: unknown, refer: Refer): [word: string, va
   if (section === undefined) return [word, value]
   const named = (item: unknown) => {
     if (typeof item !== 'object' || item === null) return refer(section, item as Id | null) // either an id or null
-    const { id, ...rest } = item as { id: Id } // a share
+    const { id, ...rest } = item as { id: Id } // for example, a share
     return { [key]: refer(section, id), ...rest }
   }
   return [word, Array.isArray(value) ? value.map(named) : named(value ?? null)]

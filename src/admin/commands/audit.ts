@@ -66,7 +66,7 @@ async function verifyCommand(call: CommandLine): Promise<number> {
     call.print(`${counted(counts[0], 'chain')}, ${counted(counts[1], 'row')}, ${counted(counts[2], 'finding')}`)
     if (result.unchained_rows > 0) {
       const from = result.since === null ? '' : `; the oldest verified row is from ${result.since}`
-      call.print(`not verified: ${counted(result.unchained_rows, 'row')} without a hash, as before version 3.0${from}`)
+      call.print(`not verified: ${counted(result.unchained_rows, 'row')} without a hash, written before 3.0${from}`)
     }
   })
   return result.findings.length > 0 ? EXIT.findings : EXIT.ok

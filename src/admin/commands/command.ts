@@ -35,7 +35,7 @@ const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000' }
 /** One run of `agentctl`, with its environment, output and database. */
 export class CommandLine {
   status: number = EXIT.ok
-  /** True after the database has answered. If the connection is lost later, a change may have been stored. */
+  /** True once the database has answered. If the connection is lost later, a change may have been stored. */
   connected = false
   #command: Command | undefined
   #actor: Actor | undefined
@@ -162,7 +162,7 @@ export function wholeNumber(text: string): number {
   return Number(text)
 }
 
-/** Parses a date or time in UTC and returns it in ISO 8601. */
+/** Parses a date or time, in UTC if it has no offset. Returns ISO 8601. */
 export function dateTime(text: string): string {
   const date = parseDateTime(text)
   if (date === undefined)
@@ -172,11 +172,11 @@ export function dateTime(text: string): string {
 
 const UNIT_S: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 }
 
-/** Parses a duration such as `90d`, `12h`, `30m` or `45s`, of at most ten years, into seconds. */
+/** Parses a duration of at most ten years, such as `90d`, `12h`, `30m` or `45s`. Returns seconds. */
 export function durationS(text: string): number {
   const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? []
   const seconds = Number(count) * (UNIT_S[unit ?? ''] ?? Number.NaN)
   if (!(seconds > 0 && seconds <= 3653 * 86_400))
-    throw new InvalidArgumentError('It must be never or a duration of at most ten years, such as 90d, 12h or 30m.')
+    throw new InvalidArgumentError('It must be "never", or a duration of at most ten years such as 90d, 12h or 30m.')
   return seconds
 }

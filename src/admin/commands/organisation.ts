@@ -18,10 +18,10 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
       'Changes the database to match an organisation document.\n' +
         'FILE is YAML or JSON; - is standard input. Records are found by id, or else by name (users: by email; agents and tools: by name and owner). Fields that an entry omits keep their values.\n' +
         `In a header value, ${placeholder('AGENTS_NAME')} stands for the environment variable AGENTS_NAME; only names that begin with AGENTS_ are allowed. A header without a value keeps its stored value.\n` +
-        'With --prune, agents that the lists of the document omit are marked as deleted, and omitted users are deactivated. Other omitted records are deleted unless they are in use.',
+        '--prune removes the records without an entry from each list that the document contains: agents are marked as deleted, users are deactivated, and other records are deleted unless they are in use.',
     )
-    .option('--prune', 'destructive: remove the records that the lists of the document omit')
-    .option('--yes', 'confirm --prune; try it with --plan first')
+    .option('--prune', 'destructive: remove records without an entry from the lists in the document')
+    .option('--yes', 'confirm --prune; first check the changes with --plan')
     .option('--plan', 'only show the changes; exit status 2 if there are any')
   line
     .add(program, 'export', '> organisation.yaml', exportCommand)
@@ -37,7 +37,7 @@ async function applyCommand(
   file: string,
 ): Promise<number> {
   if (yes && !prune) throw new UsageError('--yes requires --prune')
-  if (prune && !yes && !plan) throw new UsageError('--prune removes records: check with --plan, then give --yes')
+  if (prune && !yes && !plan) throw new UsageError('--prune removes records: first try --plan, then give --yes')
   const source = await readGivenSource(file)
   try {
     const [ring, database, { env, actor }] = [await call.ring(), await call.database(), call]
@@ -65,7 +65,7 @@ const SIGN = { created: '+', changed: '~', unchanged: ' ', removed: '-', kept: '
 
 function printReport(call: CommandLine, report: ApplyReport): void {
   const shown = report.outcomes.filter(({ action }) => action !== 'unchanged')
-  if (shown.length > 0) call.print('+ created  ~ changed  - removed (users: deactivated)  ! kept because it is used')
+  if (shown.length > 0) call.print('+ created  ~ changed  - removed (users: deactivated)  ! kept (still in use)')
   for (const outcome of shown) printOutcome(call, outcome)
   const counts = Object.entries(countOutcomes(report)).map(([action, count]) => `${count} ${action}`)
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)

@@ -12,12 +12,12 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
     .add(user, 'create <EMAIL>', 'bob@example.com --permission manage:actions', createCommand)
     .description('Creates a user.\nTo set groups, or to change permissions later, use agentctl apply.')
     .option('--service-account', 'create a service account instead of a person')
-    .addOption(new Option('--permission <NAME>', 'the permission; each includes those before it').choices(PERMISSIONS))
+    .addOption(new Option('--permission <NAME>', 'a permission, which includes those before it').choices(PERMISSIONS))
   line.add(user, 'list', '', listCommand).description('Lists the users.')
   line
     .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
     .description(
-      'Deactivates a user: their tokens stop working at once.\nTo undo this, set active: true with agentctl apply.',
+      'Deactivates a user: their tokens stop working at once.\nTo undo this, set the field active to true with agentctl apply.',
     )
   line
     .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)

@@ -74,7 +74,7 @@ export function programOf(line: CommandLine): Command {
   return program
 }
 
-/** Returns all commands below `from` that can be run, which excludes groups of commands. */
+/** Returns all commands below `from`, without groups of commands. */
 export function allCommands(from: Command): Command[] {
   return from.commands.flatMap(command => (command.commands.length > 0 ? allCommands(command) : [command]))
 }
@@ -94,7 +94,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
         : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
     ]
   }
-  // A usage message is one sentence. It can quote names that contain newlines, so it is escaped.
+  // A usage message can quote names that contain newlines, so the message is escaped.
   if (error instanceof UsageError) return [EXIT.usage, harmless(message)]
   if (error instanceof Refusal || error instanceof Refused) return [EXIT.error, harmless(message)]
   if (MISCONFIGURED.some(kind => error instanceof kind)) return [EXIT.configuration, message]

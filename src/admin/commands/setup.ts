@@ -24,7 +24,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
 
 async function initCommand(call: CommandLine, _: object, given: string): Promise<undefined> {
   const email = checkedEmail(given)
-  // Fails before anything is created if the key ring is missing.
+  // If the key ring is missing, fails before anything is created.
   await call.ring()
   const { database, description, schema } = await call.rawDatabase()
   const migrations = schema.kind === 'behind' ? await migrate(database) : []
@@ -40,7 +40,7 @@ async function initCommand(call: CommandLine, _: object, given: string): Promise
     call.remark(`${description}: applied ${counted(migrations.length, 'migration')}, created administrator ${email}`)
     call.remark(`token ${issued.id} (expires: ${issued.expires_at ?? 'never'}) is shown only once:`)
     call.print(issued.token)
-    call.remark('Next: start the service if needed, and load records with agentctl apply FILE (ops/organisation.md)')
+    call.remark('Next: start the service if it does not run. To load records, see ops/organisation.md')
   })
 }
 

@@ -225,7 +225,7 @@ export function Differences({ list }: { list: Difference[] }) {
 
 let opener: HTMLElement | undefined
 
-/** A dialog. Closing the dialog returns the focus to the earlier element, even if another dialog has replaced this one. */
+/** A dialog. Closing it focuses the element that opened it, even if another dialog has replaced this one. */
 export function Dialog({ title, ...rest }: { title: string; onClose: () => void; children: ComponentChildren }) {
   const place = useRef<HTMLDialogElement>(null)
   useLayoutEffect(() => {

@@ -44,7 +44,7 @@ interface FrameProps {
   definition?: string | null | undefined
   typedText?: (() => string) | undefined
   effect?: ComponentChildren
-  /** True if the change has secrets, which a proposal cannot have. */
+  /** True if the change contains secrets, which a proposal cannot contain. */
   isSecret?: boolean
   note?: string | undefined
   top?: ComponentChildren

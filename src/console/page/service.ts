@@ -205,7 +205,7 @@ export interface Proposal {
 }
 
 const BY_ID = ['groups', 'document_set_ids', 'label_ids']
-/** Proposed values as edits: ids in place of records, except where a form shows names. */
+/** Proposed values as edits. Records become ids, except where the form shows names. */
 export function editsOf(changes: Proposal['changes']): object {
   const idsOf = (to: unknown) => (to as Row[]).map(({ id }) => id)
   const editOf = ({ field, to }: Proposal['changes'][number]) => [field, BY_ID.includes(field) ? idsOf(to) : to]
@@ -233,13 +233,13 @@ export async function readAll<T = Row>(
   return rows
 }
 
-/** The parts with unsaved edits, each with a function that returns the typed text. Leaving the page asks for confirmation while there are any. */
+/** The parts with unsaved edits, each with a function that returns the typed text. If there are any, leaving the page asks for confirmation. */
 export const unsaved = new Map<string, () => string>()
 addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
 export const mayDrop = (question: string): boolean =>
   unsaved.size === 0 || confirm(visible(`${question} ${[...unsaved.keys()].join(', ')} would be lost.`))
 
-/** What the view at `address` shows first: `text` about the stored change, and `edits` to begin with. */
+/** For the view at `address`: a `text` about the stored change, and the first `edits` of the form. */
 export const outcome = { address: '', text: '', edits: {} }
 
 /** Opens a view after a change. Nothing counts as unsaved any more. */

@@ -12,7 +12,7 @@ export const titled = (name: string) =>
   TITLES[name] ?? (name.charAt(0).toUpperCase() + name.slice(1)).replaceAll('_', ' ')
 export const dated = (at: string) => new Date(at).toLocaleString()
 
-/** A value without JSON punctuation: one line for each member, with nested ones indented. */
+/** Formats a value with one line for each member. Indents nested members. */
 export function outline(value: unknown, indent = ''): string {
   if (typeof value !== 'object' || value === null || Object.hasOwn(value, 'rawJSON'))
     return String((value as { rawJSON?: string })?.rawJSON ?? value)
@@ -30,7 +30,7 @@ export function outline(value: unknown, indent = ''): string {
   return entries.map(row).join('\n')
 }
 
-/** A field's format depends on its name and not on its value, because a user may store a definition of any form. */
+/** The names of fields that contain references. The values do not show this, because a definition can have any form. */
 const REFERENCES = /^(owner|users?|groups|tools?|document_sets?|labels?|oauth_config)(_ids?)?$/
 interface Named {
   name?: string
@@ -58,7 +58,7 @@ type Parts = Record<string, unknown>
 const METHODS = /^(get|put|post|delete|options|head|patch|trace)$/i
 const isParts = (value: unknown): value is Parts => typeof value === 'object' && value !== null
 
-/** A definition by the parts that people know: operations, components, and the other members by name. */
+/** Splits a definition into titled parts: operations, components and the other members. */
 function partsOf(definition: Parts): [title: string, value: unknown][] {
   return Object.entries(definition).flatMap(([name, value]) => {
     if (!['paths', 'components'].includes(name) || !isParts(value)) return [[`Definition, ${name}`, value]]
@@ -98,7 +98,7 @@ export interface Run {
   text: string
 }
 
-/** Compares texts by words and whole addresses, or long texts by lines. If too much differs, the whole text is shown as replaced. */
+/** Compares two texts by words and URLs, or by lines if they are long. If too much differs, shows the whole text as replaced. */
 export function runsOf(before: string, after: string): Run[] {
   const tokens =
     before.length + after.length > MAX.words

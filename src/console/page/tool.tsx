@@ -68,7 +68,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
     >
       <Field label="Name" value={shown.name} onChange={typed('name')} />
       <Field label="Description" rows={3} value={description} onChange={typed('description')} />
-      <Check label="Sends the user's authentication" checked={passthrough_auth} onChange={typed('passthrough_auth')} />
+      <Check label="Calls the API as the chat user" checked={passthrough_auth} onChange={typed('passthrough_auth')} />
       {record?.custom_headers && (
         <Pairs
           noun="header"
@@ -142,7 +142,7 @@ interface DefinitionProps {
   text: string
   toolId?: number
   isChecked: boolean
-  /** Called with a function that returns the text after each edit, and with the result of each check. */
+  /** Called after each edit, with a function that returns the text, and after each check, with the result. */
   onChange?: ((found: Found | null, read?: () => string) => void) | undefined
 }
 
@@ -231,7 +231,7 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
       </div>
       <div>
         {findings.length > 0 && <h2>Faults and warnings</h2>}
-        {findings.length > 1 && <Note text="F8 goes to the next one, Shift+F8 to the previous." />}
+        {findings.length > 1 && <Note text="F8 goes to the next entry, Shift+F8 to the previous." />}
         <ol class="findings">
           {findings.slice(0, SHOWN).map(({ severity, message, from, line }) => (
             <li class={severity}>
