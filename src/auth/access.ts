@@ -3,7 +3,7 @@ import { anyOf, lit, on } from '../db/statements/queries.js'
 
 /* SQL expressions for rights on one agent or tool (DECISIONS section 6, migration 0016). Reads and write checks share them. */
 
-/** A caller's access to an agent, from ownership, shares and whether the agent is public. With `none`, the agent is hidden from the caller. */
+/** A user's access to an agent by ownership, by shares, or because it is public. The rights of administrators are checked separately. */
 export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
 
 export type ManagedAs = 'all' | 'owner' | 'group'
@@ -14,8 +14,8 @@ export function personaAccess(user: Expression<string>): Expression<PersonaAcces
 }
 
 /**
- * The viewer as SQL expressions. `managesAll`: the viewer manages all custom tools. `managedGroups`: the groups that they manage. `tools` and `agents`:
- * the ids that their token can see; null for all.
+ * The viewer as SQL expressions. `managesAll`: the viewer manages all custom tools. `managedGroups`: the groups that the viewer manages. `tools` and
+ * `agents`: the ids that the viewer's token can see; null for all.
  */
 export interface Viewer {
   user: Expression<string>
@@ -26,7 +26,7 @@ export interface Viewer {
   agents: Expression<number[]>
 }
 
-/** SQL: true if the agent `p` is not deleted, and both the viewer and their token can see it. */
+/** SQL: true if the agent `p` is not deleted, and both the viewer and the viewer's token can see it. */
 export function seesAgent({ user, isAdmin, agents }: Viewer): Expression<SqlBool> {
   const { and, eb, not, or, ref } = on<{ p: 'persona' }>()
   const isBound = or([eb(agents, 'is', null), eb('p.id', '=', anyOf(agents))])
@@ -39,7 +39,7 @@ export function seesTool({ tools }: Viewer): Expression<SqlBool> {
   return or([eb(tools, 'is', null), eb('t.id', '=', anyOf(tools))])
 }
 
-/** SQL: the right by which the viewer manages the tool `t`, a row of `tool` or `shown_tool`; null if they do not manage it. */
+/** SQL: the right by which the viewer manages the tool `t`, a row of `tool` or `shown_tool`; null without such a right. */
 export function managedAs(viewer: Viewer): Expression<ManagedAs | null> {
   return sql`(select managed_as from ${managedTool(viewer)})`
 }
@@ -50,5 +50,5 @@ export function managedTool({ user, managesAll, managedGroups, tools }: Viewer) 
   return sql`managed_tool(t.id, t.user_id, ${isCustom}, ${user}, ${managesAll}, ${managedGroups}, ${tools})`
 }
 
-/** The value of `attached_by` for a restored link with an unknown author. Such a link gives group managers no right to manage the tool. */
+/** The value of `attached_by` in restored links, whose author is unknown. Such a link gives group managers no right to manage the tool. */
 export const UNKNOWN_ATTACHER = '00000000-0000-0000-0000-000000000000'

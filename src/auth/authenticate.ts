@@ -20,7 +20,7 @@ export interface RoutePolicy {
   takesDefinition?: true
   /** True if the route stores something. Its 503 answers then include the outcome. */
   writes?: true
-  /** True if the route stores only proposals. `if asked`: the route stores a proposal if the query has `propose=true`, and otherwise a change. */
+  /** True if the route stores only proposals. `if asked`: the route stores a proposal if the query has `propose=true`; otherwise, a change. */
   proposes?: true | 'if asked'
   /** True if the route calls other routes. Its answer contains their outcomes. */
   asksWithin?: true
@@ -50,7 +50,7 @@ declare module 'fastify' {
     readNow(executor: Executor, lookup?: Lookup): Promise<CallerNow>
     /** The SHA-256 of the bearer token; undefined until it is computed. */
     tokenHash: Buffer | undefined
-    /** The reason for a refusal in the metrics: an error code or the reason of a 503. */
+    /** The reason that the metrics show for a refusal: an error code, or the reason of a 503. */
     refusal: string | undefined
     /** Details of a refusal for the log. They contain no text from the caller. */
     told: Readonly<Record<string, unknown>> | undefined
@@ -103,7 +103,7 @@ export function tokenHashOf(request: FastifyRequest, authorization = request.hea
   return request.tokenHash
 }
 
-/** Fails the start if a route has no permission, if a route in a `REQUIRES_TOKEN` scope is `public`, or if a route outside such a scope is not. */
+/** Fails the start if a route has no permission, if a route in a `REQUIRES_TOKEN` scope is `public`, or if another route is not `public`. */
 function requireDeclaredPolicies(app: FastifyInstance): void {
   const undeclared: string[] = []
   app.addHook('onRoute', function ({ url, config }) {
@@ -152,7 +152,7 @@ function requireAdmitted(
   const mayPropose = proposes && token.scopes?.includes('propose')
   if (writes && token.readOnly && !mayPropose && String(dryRun) !== 'true')
     throw new Forbidden(
-      `This token ${token.scopes?.includes('propose') ? `can store only proposals${policy.proposes ? ' (propose=true)' : ''}` : READ_ONLY}.${lookup || creates ? ' A dry run is allowed (dry_run=true).' : ''}`,
+      `This token ${token.scopes?.includes('propose') ? `allows only proposals${policy.proposes ? ' (propose=true)' : ''}` : READ_ONLY}.${lookup || creates ? ' A dry run is allowed (dry_run=true).' : ''}`,
     )
   if (resource === undefined || token.bound === null) return
   if (creates)
@@ -168,7 +168,7 @@ function requireAdmitted(
     )
 }
 
-const READ_ONLY = 'is read-only and stores nothing'
+const READ_ONLY = 'is read-only'
 
 /** True if a route with this policy admits the caller. Ignores the path and the query. */
 export function admits({ lookup: _, ...policy }: RoutePolicy, caller: Caller): boolean {
@@ -190,7 +190,7 @@ function recordUse({ log }: FastifyRequest, { db }: Database, id: number): void 
     .catch(error => log.debug({ err: error }, 'the last use of a token was not recorded'))
 }
 
-/** A resource to read together with the caller. `id` is undefined if the path has no valid id, so that only the caller is read. */
+/** A resource to read together with the caller. If the path has no valid id, `id` is undefined, and only the caller is read. */
 export interface Lookup {
   statement: CallerStatement
   id: number | undefined

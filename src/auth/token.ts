@@ -60,7 +60,7 @@ export function tokenDigest(hash: Buffer): string {
   return hash.toString('hex').slice(0, DIGEST_DIGITS)
 }
 
-/** Returns the SHA-256 of a token as stored. The hash of a read-only token begins with an additional zero byte (migration 0015). */
+/** Returns the stored form of a token's SHA-256. The hash of a read-only token begins with an additional zero byte (migration 0015). */
 export function hashToken(token: string): Buffer {
   const digest = hash('sha256', token, 'buffer')
   return token.startsWith(PREFIX.read_only) ? Buffer.concat([Buffer.alloc(1), digest]) : digest

@@ -74,7 +74,7 @@ export function grantsStand(param: Param<ViewerParameters>): Expression<SqlBool>
   return sql<SqlBool>`exists (select from ${tokenWith(param)})`
 }
 
-/** SQL: one row if `grantsStand`. */
+/** SQL: one row if `grantsStand` is true; otherwise none. */
 export function tokenWith(param: Param<ViewerParameters>) {
   return sql`token_with(${param('token')}, ${param('grants')})`
 }

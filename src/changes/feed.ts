@@ -6,8 +6,8 @@ import { limitStatements } from '../db/transaction.js'
 import type { HistoryRow } from '../updates/history.js'
 
 /*
- * The feed of changes: audit rows and proposals, ordered by transaction and then by place within it. A row is published when no open transaction can
- * add a row before it, so a reader never misses a row. A cursor consists of the feed's id and the position of a row.
+ * The feed of changes: audit rows and proposals, ordered by transaction and then by place within the transaction. A row is published when no open
+ * transaction can add an earlier row, so a reader never misses a row. A cursor consists of the feed's id and the position of a row.
  */
 
 /** The maximum number of rows that one page examines. */
@@ -29,8 +29,8 @@ export interface FeedRow extends Pick<HistoryRow, 'version' | 'at' | 'author' | 
 type FeedPage = { rows: FeedRow[] | null; last: string | null }
 
 /**
- * Reads a page of changes after a position. Returns no row if the position is not in the feed or a later row was pruned. `last` is the cursor of the
- * last row examined. If the page is full, the next page begins after its last row instead.
+ * Reads a page of changes after a position. Returns no row if the feed does not contain the position or a later row was pruned. `last` is the cursor of
+ * the last examined row, after which the next page begins. After a full page, the next page begins after its last change.
  */
 export const readFeed = statement<
   ViewerParameters & { kind: ChangeKind | null; rows: number; feed: string; transaction: string; place: string },
@@ -85,7 +85,7 @@ export async function readBacklog(db: Kysely<Tables>): Promise<Record<'lag_s' | 
 const SERVER = sql`
   (select s.system_identifier, d.oid from pg_control_system() s, pg_database d where d.datname = current_database())`
 
-/** True if the feed was made on another server or database, for example before a dump was restored. */
+/** True if the feed comes from another database or server, for example after a dump was restored. */
 export async function isForeign(db: Kysely<Tables>): Promise<boolean> {
   const { rows } = await sql`select from change_feed where (system_identifier, database_oid) <> ${SERVER}`.execute(db)
   return rows.length > 0

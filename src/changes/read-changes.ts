@@ -49,12 +49,12 @@ export const ChangePage = Type.Object(
 
 const cursor = patterned(
   /^(first|-\d{1,6}|[\da-f-]{36}(\.\d{1,18}){2})$/,
-  'The `next` of the previous page. Without this parameter, `changes` is empty, and `next` is the current end of the feed. `first` starts at the oldest stored change, and `-500` at the 500th newest change. Changes that the caller cannot see also count.',
+  'The `next` of the previous page. Without this parameter, `changes` is empty, and `next` is the current end of the feed. `first` starts at the oldest stored change, and `-500` at the 500th newest change, including changes that the caller cannot see.',
   'Input should be `first`, a negative number such as `-500`, or the `next` of a page',
   value => value,
 )
 
-/** `GET /changes`: the changes after a cursor that the caller can see. */
+/** `GET /changes`: the visible changes after a cursor. */
 export function registerReadChanges(app: FastifyInstance, { db }: Database, service: Service, gate: Gate): void {
   const wait = waitingRoom(db, service)
   app.withTypeProvider<SchemaTypes>().get(
@@ -130,8 +130,8 @@ type Service = { readonly isDraining: boolean }
 
 /**
  * Returns a function that waits until there are changes after a cursor, the time is over, the client disconnects or the service drains. Waiting
- * requests hold no database connection. One query a second finds the newest change for all waiting requests. After a new change, the waiting requests
- * read one after another, so that other requests are not delayed. Throws `RateLimited` and `Unavailable`.
+ * requests hold no database connection. One query a second finds the newest change for all of them. After a new change, they read one at a time, so
+ * that other requests get connections. Throws `RateLimited` and `Unavailable`.
  */
 function waitingRoom(db: Kysely<Tables>, service: Service) {
   const tokens = new Set<number>()

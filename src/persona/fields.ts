@@ -23,7 +23,7 @@ import {
 } from '../validation/vocabulary.js'
 import { RecencyBiasSetting, StarterMessage } from './nested-schemas.js'
 
-/* The fields of an agent, in Onyx's order, which is also the order of faults and of audit rows (DECISIONS sections 3 and 9). */
+/* The fields of an agent, in Onyx's order. Faults and audit rows list the fields in this order (DECISIONS sections 3 and 9). */
 
 const DESCRIPTION_MAX_LENGTH = 10_000
 const PROMPT_MAX_LENGTH = 256_000
@@ -34,36 +34,39 @@ const shortText = () => text({ maxLength: SHORT_TEXT_MAX_LENGTH })
 const prompt = () => text({ maxLength: PROMPT_MAX_LENGTH })
 const ids = () => list(identifier(), { maxItems: LIST_ITEMS_MAX })
 const optional = Type.Optional
-/** Makes UUIDs canonical, so that all spellings match. Returns other ids unchanged. */
+/** Converts each UUID to its canonical spelling. Returns other ids unchanged. */
 const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
 const nullableShortText = nullableColumn('text', { request: optional(nullable(shortText())), answer: nullable(text()) })
-/** No `default` in the schema, because a client that sends the default would overwrite the stored value. */
+/** The schema has no `default`: a client that sends defaults would overwrite stored values. */
 const keptWhenAbsent = {
   description: 'Default for a new agent: `false`. If the field is absent, an update keeps the value.',
 }
 
-/** Who can change a field. Changes by others to an `owner` field are refused. Changes by others to an `admin` field are ignored or, with strict handling, refused. */
 interface Changeable {
+  /**
+   * `owner`: changes by anyone but the owner and administrators are refused. `admin`: changes by anyone but administrators are ignored or, with strict
+   * handling, refused.
+   */
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
-  /** True if an empty list from an editor who is not the owner changes nothing. Onyx's web form always sends an empty list. */
+  /** True if an empty list from an editor changes nothing, because Onyx's web form always sends an empty list. */
   readonly keptIfEmpty?: true
   /** `kept`: without an `update_mask`, `null` keeps the stored value. */
   readonly nullWithoutMask?: 'kept'
 }
 
-/** A table of links between agents and other records. `section` is the list of the linked records in the organisation document. */
+/** A table that links agents to records of one kind. `section` is the list of these records in the organisation document. */
 export interface Link {
   readonly table: LinkTable
   readonly column: string
   readonly idType: 'integer' | 'text' | 'uuid'
-  /** The noun for a linked record in messages. */
+  /** The noun that messages use for a linked record. */
   readonly noun: string
   readonly section: 'tools' | 'document_sets' | 'labels' | 'user_files' | 'users' | 'groups'
   /** True if each link has a permission level. */
   readonly isShare?: true
   /** The column for the user who created the link. */
   readonly attacher?: 'attached_by'
-  /** The member of a share in the organisation document that refers to the record. */
+  /** For shares: the member that names the user or group in the organisation document. */
   readonly key?: string
 }
 
@@ -96,7 +99,7 @@ export const FIELDS = {
       minLength: 1,
       maxLength: SHORT_TEXT_MAX_LENGTH,
       trimmed: true,
-      description: 'Blanks at both ends are removed before the length is checked and the value is stored.',
+      description: 'Blanks at both ends are removed before the length check and are not stored.',
     }),
     canonical: (name: string) => name.trim(),
     answer: text(),
@@ -251,7 +254,7 @@ export const CONTENT_FIELDS = Object.keys(FIELDS).filter(name => name !== 'remov
 
 const RELATION_NAMES: ReadonlySet<string> = new Set(RELATIONS.map(([name]) => name))
 
-/** True if the field contains links. */
+/** True if a link table stores the field. */
 export function isRelation(field: string): field is Relation {
   return RELATION_NAMES.has(field)
 }
@@ -260,7 +263,7 @@ export function linkOf(relation: Relation): Link {
   return FIELDS[relation].link
 }
 
-/** The values that a new agent is compared with to find its changes. */
+/** The old values in the audit row of a creation. */
 export const BLANK_AGENT = Object.fromEntries(
   CONTENT_FIELDS.map(name => {
     const field: object = FIELDS[name]
@@ -268,7 +271,7 @@ export const BLANK_AGENT = Object.fromEntries(
   }),
 ) as unknown as Readonly<PersonaContent>
 
-/** The values that the fields of a new agent have by default. */
+/** The default values of new agents in organisation documents and below `/api`. */
 export const NEW_AGENT: Readonly<PersonaContent> = {
   ...BLANK_AGENT,
   num_chunks: 10,
@@ -278,7 +281,7 @@ export const NEW_AGENT: Readonly<PersonaContent> = {
 
 export type Id = number | string
 
-/** A link of an agent: an id, or an id with a permission level. */
+/** A linked record of an agent: its id, or its id with a permission level. */
 export type StoredLink = Id | Share<Id>
 
 export function idOf(link: Id | { id: Id }): Id {

@@ -18,7 +18,7 @@ import { type Attached, attachedIds, contentOf, relatedWith } from './rules.js'
 import type { PersonaState } from './state.js'
 import { readReferences } from './statements.js'
 
-/** Returns the changes of audit rows. Adds the current names and emails of records that the viewer can see. */
+/** Returns the changes in `rows`, with the current names and emails of the records that the viewer can see. */
 export async function personaChanges(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -46,7 +46,7 @@ export async function personaChanges(
   }
 }
 
-/** Reads the names of the records in `rows` that the viewer can see. The name of a file is its id. */
+/** Reads the names of all records in `rows` that the viewer can see. Files are named by their ids. */
 async function readNames(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -77,8 +77,8 @@ function idsIn(rows: readonly ChangedRow[], field: string): Id[] {
 }
 
 /**
- * Builds an earlier state of an agent with related records as they are now. Omits records that the agent no longer has, unless the viewer could
- * attach them. `notes` names the omitted records.
+ * Builds an earlier state of an agent. Shows related records as they are now. Omits records that the agent no longer has and the viewer cannot see.
+ * `notes` names the omitted records.
  */
 export async function pastPersona(
   db: Kysely<Tables>,
@@ -102,7 +102,7 @@ export async function pastPersona(
   return { state: { ...state, ...content, owner, related }, notes }
 }
 
-/** Returns the agent's records and those of `others` that the viewer can attach. `seen` has the ids of all returned records by relation. */
+/** Returns the agent's current records, and the records in `others` that the viewer can see. `seen` has the ids of all returned records. */
 async function visibleRecords(db: Kysely<Tables>, state: PersonaState, others: Attached, viewer: ViewerParameters) {
   const found = await readReferences(db, others, viewer)
   const ids = RELATIONS.map(([relation]) => {

@@ -25,14 +25,14 @@ import {
 } from './rules.js'
 import type { PersonaState } from './state.js'
 
-/** Creates agents. Below `/api`, like Onyx, refuses a name that one of the caller's agents already has. For administrators, checks all agents' names. */
+/** Creates agents. Below `/api`, refuses a name in use, as Onyx does. Only the caller's agents count or, for an administrator, all agents. */
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'creation',
   decide: async (db, state, request, locks) => {
     const decision = await personaResource.decide(db, state, request, locks)
     const { name = '' } = request.fields
-    // The lock lasts until the commit. The second of two concurrent creations below `/api` then finds the agent of the first.
+    // The lock lasts until the commit, so the second of two concurrent creations finds the agent of the first.
     if (request.isToday) await sql`select pg_advisory_xact_lock(hashtext(${name}))`.execute(db)
     const named = db
       .selectFrom('persona')
@@ -48,7 +48,7 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
   },
 }
 
-/** Deletes agents. A deleted agent is only marked, and all its links are removed. */
+/** Marks agents as deleted and removes all their links. */
 export const personaDeletion: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'deletion',
@@ -60,10 +60,10 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   },
 }
 
-/** The maximum number of agents that a deletion detaches a tool from. If there are more, the deletion is refused. */
+/** If more agents have a tool, a request to delete the tool is refused. */
 const RELEASED_MAX = 100
 
-/** Detaches a tool from the agents that the caller may update or, without a `request`, from deleted agents. Each agent gets a new version. */
+/** With a `request`, detaches a tool from the agents that the caller may update; otherwise, from deleted agents. Returns the ids of the changed agents. */
 export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   const caller = request?.caller
   const bound = caller?.token.bound?.persona
@@ -98,7 +98,7 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   return released
 }
 
-/** The agents have no precondition, because the request's preconditions apply to the tool. */
+/** The request's preconditions apply only to the tool. */
 const [ANY, NONE] = [{ kind: 'any' }, { kind: 'none' }] as const
 
 interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
@@ -107,11 +107,11 @@ interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
 
 interface RestoreTypes extends Omit<PersonaTypes, 'Request'> {
   Request: Restoration
-  /** `left` describes the fields that are not restored, because the caller must not set them. */
+  /** `left`: the fields that are not restored, each with its description for messages. */
   Decision: PersonaDecision & { left: ReadonlyMap<string, string> }
 }
 
-/** Restores earlier versions of agents as new versions, with the rights and rules of an update. Deleted agents can be restored too. */
+/** Restores earlier versions of agents as new versions. The rights and rules of an update apply. Deleted agents can also be restored. */
 export const personaRestoration: VersionedResource<RestoreTypes> = {
   ...personaResource,
   act: 'restoration',
@@ -136,14 +136,14 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const differing = CONTENT_FIELDS.filter(field => !sameValue(after[field], then[field]))
     const left = new Map(differing.map(field => [field, leftOf(field, after, then)]))
     const changes = changedFields(state, after)
-    // The restored links get an unknown author, because a group manager must not gain rights on a tool by restoring its link.
+    // Restored links have an unknown author, because restoring a link must not give a group manager rights on the tool.
     return restored({ ...decision, changes, attacher: UNKNOWN_ATTACHER }, request, left)
   },
 }
 
 function leftOf(field: keyof PersonaContent, after: PersonaContent, then: PersonaContent): string {
   const isOfLevels = isRelation(field) && sameValue(idsOf(after, field), idsOf(then, field))
-  return isOfLevels ? `${field} (its permission levels: only agentctl apply can set them)` : field
+  return isOfLevels ? `${field} (only agentctl apply can set its permission levels)` : field
 }
 
 function fieldsOf(content: PersonaContent, withOwners: boolean): PersonaUpdateFields {

@@ -12,11 +12,11 @@ export function registerReadPersona(app: FastifyInstance, options: OperationOpti
     summary: 'Read Persona',
     description:
       'Returns an agent that the caller can see. Send its `ETag` as `If-Match` of an update. With `version`, returns the agent ' +
-      'as it was in that version, with related records as the caller can see them now.',
+      'as it was in that version, but related records as they are now.',
   })
 }
 
-/** Registers the list of agents, the read of one agent, and its history. */
+/** Registers the list of agents, the read of an agent, and the history of an agent. */
 export function registerReadPersonas(app: FastifyInstance, options: OperationOptions): void {
   registerList(app, options, { resource: 'persona', record: PersonaSummary, read: readPersonaPage })
   registerReadPersona(app, options)

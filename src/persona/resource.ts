@@ -38,7 +38,7 @@ export interface PersonaTypes extends ResourceTypes {
   Decision: PersonaDecision
 }
 
-/** How the update engine reads, decides, stores and shows agents. */
+/** Tells the update engine how to read, update and render agents. */
 export const personaResource: VersionedResource<PersonaTypes> = {
   kind: 'persona',
   act: 'update',
@@ -74,12 +74,12 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   takenFrom,
 }
 
-/** Locks the links that a change to `content` removes, so that any wait ends before rights are checked. */
+/** Locks the links of `state` that `content` lacks, so that waiting for locks ends before rights are checked. */
 export async function lockRemoved(db: Kysely<Tables>, state: PersonaState, content: PersonaContent): Promise<void> {
   for (const [relation] of RELATIONS) await lockLinks(db, state.id, linkChanges(relation, state, content))
 }
 
-/** Returns the links of one relation to remove and to add. A share with a new level is removed and added again. */
+/** Returns which links of one relation to remove and to add. A share with a new level is removed and added again. */
 function linkChanges(relation: Relation, before: PersonaContent, after: PersonaContent): LinkChanges {
   const [had, has]: [StoredLink[], StoredLink[]] = [before[relation], after[relation]]
   const without = (links: StoredLink[], others: StoredLink[]) => {

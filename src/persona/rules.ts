@@ -35,10 +35,10 @@ export interface PersonaUpdate extends UpdateRequest {
   isToday?: boolean
 }
 
-/** The newly attached ids by relation. Each record must exist, and the caller must be allowed to attach it. */
+/** The newly attached ids by relation. */
 export type Attached = Partial<Record<Relation, Id[]>>
 
-/** The records for newly attached ids. An id without a record does not exist or is hidden from the caller. */
+/** The records with newly attached ids, without those that do not exist or are hidden from the caller. */
 export type References = Omit<Related, 'tool_ids'> & {
   tool_ids: (ToolState & { attachable: boolean })[]
   groups: number[]
@@ -58,12 +58,12 @@ export interface PersonaDecision extends Decision {
   kept: RequestField[]
   /** The fields that `null` did not change, although the caller may have meant to clear them. */
   keptByNull: RequestField[]
-  /** For a creation: an existing agent with the same name. The caller owns it or is an administrator. */
+  /** The id of an older agent with the same name. The caller owns it or is an administrator. */
   namesake?: number
 }
 
 /**
- * Decides on an update in the order of DECISIONS section 2. Assumes that the right to edit was checked. `applied` is from `appliedTo`. Throws
+ * Decides on an update, in the order of DECISIONS section 2. The right to edit must have been checked. `applied` is the result of `appliedTo`. Throws
  * `Forbidden` and `InvalidRequest`.
  */
 export function decidePersona(
@@ -100,7 +100,7 @@ export function decisionFor(state: PersonaState, content: PersonaContent): Perso
   return { after: { ...state, ...content }, changes, attached: {}, kept: [], keptByNull: [] }
 }
 
-/** Decides on a deletion, which marks the agent as deleted and removes its links. The audit row contains the links. */
+/** Decides on a deletion, which marks the agent as deleted and removes its links. The audit row contains the removed links. */
 export function decideDeletion(state: PersonaState): PersonaDecision {
   const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, []]))
   return decisionFor(state, { ...contentOf(state), ...relations, deleted: true })
@@ -118,7 +118,7 @@ export function isVisible(state: Pick<PersonaState, 'deleted' | 'access'>, calle
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
 }
 
-/** Returns who can no longer see the agent after a change: users, groups, or everyone. Returns null if nobody lost access. */
+/** Returns who may have lost access to the agent by a change: users, groups, or everyone; null if nobody. */
 export function takenFrom(before: PersonaState, after: PersonaContent): object | null {
   const left = (relation: 'users' | 'groups') => {
     const kept = after.deleted ? [] : idsOf(after, relation)
@@ -131,7 +131,7 @@ export function takenFrom(before: PersonaState, after: PersonaContent): object |
   return isTaken && !before.deleted ? taken : null
 }
 
-/** Throws `ResourceNotFound` if the caller cannot see the agent, `Forbidden` if they may neither edit it nor propose, and `Refused` if it is built in. */
+/** Throws `ResourceNotFound` if the caller cannot see the agent, `Refused` if it is built in, and, unless `proposes`, `Forbidden` if the caller may not edit it. */
 export function requireEditable(state: PersonaState, caller: Caller, proposes = false): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (!proposes) requireEditor(state, caller, 'You can see this agent but not edit it')
@@ -139,8 +139,8 @@ export function requireEditable(state: PersonaState, caller: Caller, proposes = 
 }
 
 /**
- * Requires the right to edit the agent, because its earlier versions may have been hidden from other callers. For a deleted agent, requires the owner
- * or an administrator. Throws `ResourceNotFound` and `Forbidden`.
+ * Requires the right to edit the agent, because earlier versions can contain what viewers must not see. For a deleted agent, requires the owner or an
+ * administrator. Throws `ResourceNotFound` and `Forbidden`.
  */
 export function requireVersions(state: PersonaState, caller: Caller): void {
   if (!state.deleted) requireEditor(state, caller, 'You can see this agent but not its earlier versions')
@@ -167,8 +167,8 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
 
 /**
- * Returns the content after the update. Rights are checked later. `kept` lists the fields that keep their stored values: fields that only
- * administrators may set, except in a proposal, and `keptIfEmpty` fields that the request leaves empty.
+ * Returns the content after the update. Rights are checked later. `kept` lists the fields that the caller cannot change: `admin` fields, unless the
+ * update is proposed, and `keptIfEmpty` fields with an empty list.
  */
 export function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
   const content: PersonaContent = { ...state } // copying all members is faster than selecting some
@@ -190,7 +190,7 @@ export function appliedTo(state: PersonaState, { fields, masked, strict, caller,
   return { content, kept }
 }
 
-/** Converts a requested value to its stored form. Relations become sorted lists of ids or shares, and `null` becomes an empty list. */
+/** Converts a requested value to its stored form. For a relation, this is a sorted list of ids or shares, which is empty for `null`. */
 function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown, state: PersonaState): unknown {
   if (!('link' in FIELDS[name])) return value
   const ids = (value ?? []) as Id[] // the schema has checked the value
@@ -225,8 +225,8 @@ function requireRights(
 }
 
 /**
- * Requires a default agent to be public if `is_default_persona` or `is_public` changes. Direct updates below `/api` are exempt, because clients of
- * Onyx make private agents the default.
+ * Requires a default agent to be public if `is_default_persona` or `is_public` changes. Direct updates below `/api` are exempt, because clients of Onyx
+ * create private default agents.
  */
 function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
   const { is_default_persona: isDefault, is_public: isPublic } = content
@@ -237,8 +237,8 @@ function requirePublicDefault(state: PersonaState, content: PersonaContent): voi
 }
 
 /**
- * Returns the fields that the caller may have meant to clear with `null`. Only requests with `If-Match` or strict handling are examined, because
- * Onyx's web form always sends `null`.
+ * Returns the fields that the caller may have meant to clear with `null`. Examines only requests with `If-Match` or strict handling. All others may
+ * come from Onyx's web form, which always sends `null`.
  */
 function nullsThatKeep(state: PersonaState, { fields, masked, strict, precondition }: PersonaUpdate): RequestField[] {
   if (masked || !(strict || precondition.kind !== 'none')) return []
@@ -311,7 +311,7 @@ function requireRoom(after: PersonaState, bytesMax: number): void {
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
 }
 
-/** Returns the fields that differ, in the order of the table. Shares differ if their levels differ. */
+/** Returns the fields that differ, in the order of `FIELDS`. Compares shares with their levels. */
 export function changedFields(before: PersonaContent, after: PersonaContent): Change[] {
   return CONTENT_FIELDS.filter(field => !sameValue(before[field], after[field])).map(field => ({
     field,
@@ -320,7 +320,7 @@ export function changedFields(before: PersonaContent, after: PersonaContent): Ch
   }))
 }
 
-/** Returns the changes that an update of `fields` would make. Does not check rights and references. */
+/** Returns the changes that an update of `fields` would make. Checks neither rights nor references. */
 export function differenceOf(state: PersonaState, fields: PersonaUpdateFields, caller: Caller): Change[] {
   return changedFields(state, appliedTo(state, { fields, masked: true, strict: true, caller, proposes: true }).content)
 }

@@ -8,14 +8,14 @@ type RequestProperties = { [F in RequestField]: (typeof FIELDS)[F]['request'] }
 
 const PROPERTIES = Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request]))
 
-/** The body of an agent update. Its properties are built from the table of fields. */
+/** The body of an agent's creation or update. */
 export const PersonaUpsertRequest = Type.Object(PROPERTIES as unknown as RequestProperties, {
   $id: 'PersonaUpsertRequest',
   description: 'An update keeps absent optional fields. A creation gives them their default values.',
 })
 export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
 
-/** The fields of the snapshot that the table of fields does not declare as columns. */
+/** The fields of the snapshot that are not columns in `FIELDS`. */
 const PARTS = {
   id: identifier(),
   user_file_ids: list(text()),
@@ -28,7 +28,7 @@ const PARTS = {
 }
 export type SnapshotPart = keyof typeof PARTS
 
-/** The fields in Onyx's order. Fields that Onyx does not have come last. */
+/** The fields of Onyx's snapshot, in order. Other fields come after them. */
 const ORDER = (
   'id name description is_public is_visible uploaded_image_id icon_name user_file_ids display_priority is_default_persona ' +
   'builtin_persona starter_messages llm_relevance_filter llm_filter_extraction tools labels owner users groups document_sets ' +

@@ -29,7 +29,7 @@ export interface PersonaState extends PersonaContent, VersionedState {
   related: Related
 }
 
-/** SQL: the agents `p` as rows of `PersonaState` for the viewer. */
+/** SQL: the agents `p` as rows of `PersonaState` for a viewer. */
 export function personaStates(viewer: Viewer) {
   const { ref } = on<{ p: 'shown_persona' }>()
   const tools = toolStates(viewer)

@@ -15,7 +15,7 @@ import { COLUMNS, type Id, linkOf, type PersonaColumn, RELATIONS, type Relation,
 import { type Attached, NO_REFERENCES, type References } from './rules.js'
 import { PersonaSummary } from './schema.js'
 
-/** Stores an agent's columns and its audit row. Stores nothing if the row is locked, or if its version or the caller's rights have changed. */
+/** Stores an agent's columns and an audit row. Stores nothing if the agent is locked, or if its version or the caller's rights have changed. */
 export const writePersona = writing<PersonaColumn, { access: PersonaAccess }, { version: number }>(
   'persona_write',
   COLUMNS,
@@ -47,14 +47,14 @@ export const writePersona = writing<PersonaColumn, { access: PersonaAccess }, { 
   },
 )
 
-/** The links of one relation that an update adds and removes. */
+/** The links of one relation that an update removes and adds. */
 export interface LinkChanges {
   relation: Relation
   removed: readonly Id[]
   put: readonly StoredLink[]
 }
 
-/** The link table of a relation, with the types of `persona_user`. Other tables have another `end`, and only shares have a level. */
+/** The link table of a relation, typed as `persona_user`. `end` is the column with the ids of the linked records. */
 const linkTable = (relation: Relation) => {
   const { table, column } = linkOf(relation)
   return { table: table as 'persona_user', end: column as 'user_id' }
@@ -86,8 +86,8 @@ export async function writeLinks(
 }
 
 /**
- * Reads the records of `attached` that the viewer may attach, and the tools that the viewer can see but not attach. `locks`: locks the records in the
- * same way as linking them, so that any wait ends before rights are checked.
+ * Reads the records in `attached` that the viewer may attach. Also reads tools that the viewer can see but may not attach. `locks`: takes the locks
+ * that linking takes, so that waiting for locks ends before rights are checked.
  */
 export async function readReferences(
   db: Kysely<Tables>,
@@ -96,7 +96,7 @@ export async function readReferences(
   locks = false,
 ): Promise<References> {
   const asked = RELATIONS.flatMap(([relation, { link }]) => {
-    const ids = (attached[relation] ?? []).filter(id => typeof id === 'string' || isInt4(id)) // other ids cannot exist
+    const ids = (attached[relation] ?? []).filter(id => typeof id === 'string' || isInt4(id)) // larger ids cannot exist
     const list = sql<never[]>`${val(ids)}::${sql.raw(link.idType)}[]`
     return ids.length === 0 ? [] : [{ relation, ids, found: ATTACHABLE[relation](list, viewer) }]
   })
@@ -114,7 +114,7 @@ async function lockRecords(trx: Kysely<Tables>, relation: Relation, ids: readonl
   await trx.selectFrom(table).select('id').where('id', 'in', ids.map(String)).orderBy('id').forKeyShare().execute()
 }
 
-/** SQL by relation: the records among `ids` that the viewer may attach (DECISIONS section 3). */
+/** SQL by relation: the records with these ids that `readReferences` returns (DECISIONS section 3). */
 const ATTACHABLE: Record<Relation, (ids: Expression<never[]>, viewer: ViewerParameters) => Expression<unknown>> = {
   tool_ids: (ids, parameters) => {
     const viewer = viewerWithValues(parameters)
@@ -162,7 +162,7 @@ const listed = on<{ r: 'persona' }>()
 
 /** Reads a page of the agents that the caller and their token can see. */
 export const readPersonaPage: ReadPage = (db, caller, asked) => {
-  const { deleted = false } = asked // only owners see their deleted agents
+  const { deleted = false } = asked
   const isSeen = deleted ? listed('r.owner_id', '=', caller.userId) : isSeenBy(caller.userId)
   const rights = isAdmin(caller) ? [] : [isSeen]
   return readPage(

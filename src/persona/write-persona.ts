@@ -114,8 +114,8 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
     summary: 'Restore Persona',
     description:
       'Creates a new version of an agent with the content of an earlier version. The rights of an update apply: fields that the caller cannot change ' +
-      'are kept, with a `Warning`. If a related record is deleted or hidden from the caller, nothing is restored, and 422 names the place of the record. ' +
-      'A deleted agent can be restored by its owner and administrators.',
+      'keep their values, and each gets a `Warning`. If a related record is deleted or hidden from the caller, nothing is restored, and 422 names the field and position of the record. ' +
+      'A deleted agent can be restored by its owner or an administrator.',
     record: PersonaSnapshot,
     ask: ({ body }) => ({
       warnings: async ({ decision, overwritten }) => [
@@ -137,14 +137,14 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
     operationId: 'delete_persona',
     summary: 'Delete Persona',
     description:
-      'Deletes an agent and removes its links to tools, users and other records. Its history is kept. Only its owner and administrators may delete it, and only they ' +
-      'can still find it (`GET /persona?deleted=true`) and restore it.',
+      'Deletes an agent and removes its links to tools, users and other records. Its history is kept. Only its owner and administrators may delete the agent. Only they ' +
+      'can then find it (`GET /persona?deleted=true`) and restore it.',
     ask: () => ({ masked: false, warnings: ({ overwritten }) => overwritten.map(overwriteWarning) }),
   })
 }
 
 function fieldsOf(body: Readonly<Record<string, unknown>>, mask?: string[]): PersonaUpdateFields {
-  const fields = { ...body } // copying is fast, because most bodies contain few other fields
+  const fields = { ...body } // most bodies have few fields to delete
   for (const name in fields) {
     if (!FIELD_NAMES.has(name) || (mask !== undefined && !mask.includes(name))) delete fields[name]
   }

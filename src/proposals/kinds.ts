@@ -30,12 +30,12 @@ export function endedChanges(fields: ProposedFields): Change[] {
   })
 }
 
-/** How one kind of record is proposed and approved. */
+/** The functions that proposals need for one kind of record. */
 export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   resource: VersionedResource<T>
   /** Returns the changes that `fields` would make to the current state. */
   differenceOf(state: T['State'], fields: ProposedFields, caller: Caller): Change[]
-  /** Returns the part of an update that sets `fields`. */
+  /** Returns the members of an update request that set `fields`. */
   updateOf(db: Kysely<Tables>, fields: ProposedFields, ring: KeyRing): Promise<Pick<T['Request'], 'fields'>>
   warningsOf(db: Kysely<Tables>, decision: T['Decision'], viewer: ViewerParameters): Promise<string[]>
 }
@@ -57,7 +57,7 @@ const tool: ProposalKind<ToolTypes> = {
   },
   // The definition was already checked when it was proposed.
   updateOf: async (db, { definition = null, ...fields }, ring) => {
-    const update = await updateOfStored(db, fields as ToolUpdateFields, definition as string | null) // `proposedBy` wrote values of both types
+    const update = await updateOfStored(db, fields as ToolUpdateFields, definition as string | null) // `proposedBy` wrote values of these types
     return { ...update, ring }
   },
   warningsOf: async (db, { notes, definition, after: { id, name }, hasNamesBeside }, viewer) => {
@@ -66,5 +66,5 @@ const tool: ProposalKind<ToolTypes> = {
   },
 }
 
-/** The functions of one kind are used only together, so the types can be widened. */
+/** No caller mixes the functions of two kinds, so the types can be widened. */
 export const PROPOSAL_KINDS = { persona, tool } as unknown as Readonly<Record<ResourceKind, ProposalKind>>

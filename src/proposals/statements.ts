@@ -41,8 +41,8 @@ export interface AskedProposals {
 }
 
 /**
- * Reads the caller's own proposals and those that they may decide, sorted by id. Hides the content of records that they cannot see. Ended proposals of
- * other authors are read only with the `id` of a record, so that an index finds them.
+ * Reads the caller's own proposals and those that the caller may decide on, sorted by id. Hides the content of records that the caller cannot see.
+ * Reads ended proposals of other authors only with the `id` of a record, so that an index finds them.
  */
 export async function readProposals(
   db: Kysely<Tables>,
@@ -82,7 +82,7 @@ export async function readProposals(
     cross join lateral (select array(select json_object_keys(q.fields)) as proposed, ${personaAccess(viewer.user)} as access,
       coalesce(p.version, t.version) - q.base_version as newer,
       case when t.id is not null then ${managedAs(viewer)} end as managed) r
-    -- A later tool can have the id of a removed one.
+    -- A new tool can have the id of a removed tool.
     cross join lateral (select p.id is not null and (${viewer.isAdmin} or access <> 'none') or t.id is not null
         and not exists (select from audit r where ${isLater} and 'removed' = any (r.fields)) as is_seen,
       managed is not null
@@ -106,7 +106,7 @@ export async function readFields(db: Kysely<Tables>, { id }: ProposalRow): Promi
   return (await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirstOrThrow()).fields
 }
 
-/** Limits of open proposals: their number for one author, for one author and record, and for one record, and their size in MiB for one record. */
+/** The limits of open proposals. `OF_BOTH_MAX` is for one author and one record. */
 const [OF_AUTHOR_MAX, OF_BOTH_MAX, OF_RECORD_MAX, MIB_OF_RECORD_MAX] = [100, 5, 20, 64]
 
 interface NewProposal {

@@ -30,8 +30,8 @@ import { insertProposal, type ProposalRow, readFields, readProposal, requireRoom
 /* Every decision on a proposal first locks the agent or tool, so only one of two concurrent decisions takes effect. */
 
 /**
- * Stores an update as a proposal. The update is decided as usual, but the author needs no right to edit. Throws the errors of an update, and `Refused`
- * if there are too many proposals.
+ * Stores an update as a proposal. The update is checked like a direct one, but the author needs no right to edit. Throws the errors of an update, and
+ * `Refused` if there are too many proposals.
  */
 export const propose: Propose = async (job, message) => {
   const { database, request } = job
@@ -178,7 +178,7 @@ interface Approval {
   ring: ToolOptions['ring']
 }
 
-/** Returns an update with the fields of a proposal and the rights of the approver. The update ends the proposal in the same transaction. */
+/** Returns a resource whose update applies a proposal with the rights of the approver. Its `write` also ends the proposal. */
 function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approval): VersionedResource<ResourceTypes> {
   const { resource, updateOf } = PROPOSAL_KINDS[kind]
   return {
@@ -218,7 +218,7 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
 const STALE_READ =
   'If-Match is not the current ETag of this proposal: its agent or tool has changed, or the tag is wrong. Send GET /proposals/{id} again.'
 const CONFLICT =
-  'Fields that this proposal changes have changed since its base version, so the proposal cannot be approved. Its author can read the record and propose the change again.'
+  'Proposed fields have changed since the base version, so this proposal cannot be approved. Its author can read the record and propose the change again.'
 
 async function readOpen(db: Kysely<Tables>, caller: Caller, id: number): Promise<ProposalRow> {
   const row = await readProposal(db, caller, id)

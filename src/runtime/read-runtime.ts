@@ -75,8 +75,8 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
         operationId: 'read_runtime_persona',
         summary: 'Read Runtime Persona',
         description:
-          'Returns an agent with its enabled tools, their functions and their headers in clear text. Requires a runtime token. The first ' +
-          "read of a tool's headers by a token in each hour is audited. Encrypting the headers with a new key does not change the `ETag`.",
+          'Returns an agent with its enabled tools, their functions and their headers in clear text. Requires a runtime token. In each hour, ' +
+          "the first read of a tool's headers with a token is audited. Encrypting the headers with a new key does not change the `ETag`.",
         params: Type.Object({ persona_id: pathId() }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(reference(RuntimeAgent), 'The agent as it is now.', [], [404, 409]),
@@ -90,7 +90,7 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
         throw new SnapshotTooLarge('The headers of the tools take', secret_bytes, SECRET_BYTES_MAX, FEWER_TOOLS)
       const { llm_model_provider_override: provider, llm_model_version_override: version } = agent
       const shown = members({ ...agent, model: { provider, version } }, AGENT_MEMBERS)
-      // The entity tag uses the mask of each header value, because rotating keys does not change the mask.
+      // The entity tag is made from the masks of header values, because rotating keys does not change masks.
       const masked = tools.map(({ sealed, ...tool }) => [tool, sealed.map(({ mask }) => mask)])
       const tag = contentTag(VERSION, shown, JSON.stringify(masked))
       const ifNoneMatch = request.headers['if-none-match']
@@ -110,7 +110,7 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
         summary: 'Read Tool Headers',
         description:
           'Returns the headers of an enabled tool in clear text. Requires a runtime token whose user can see an agent with the tool. A bound ' +
-          'token must be bound to the tool or to such an agent. The first read by a token in each hour is audited.',
+          'token must be bound to the tool or to such an agent. In each hour, the first read with a token is audited.',
         params: Type.Object({ tool_id: pathId() }),
         response: responses(
           { 200: { description: 'The headers.', body: reference(RuntimeHeaders), headers: [] } },

@@ -12,7 +12,7 @@ import type { Actor } from '../updates/audit.js'
 
 /* The data for a runtime. One statement reads it together with the caller, so rights, content and encrypted values are consistent. */
 
-/** An enabled tool with its encrypted headers. `sealed` is in hex. Entity tags contain each header's mask in place of its value. */
+/** An enabled tool with its encrypted headers. `nonce` and `ciphertext` are in hex. */
 export interface RuntimeTool extends ToolState {
   sealed: Record<'name' | 'mask' | 'key_id' | 'nonce' | 'ciphertext', string>[]
 }
@@ -63,7 +63,7 @@ export const HEADERS_LOOKUP = {
   }),
 }
 
-/** Records the first read of each tool's headers by the token of the actor in the current hour. An index prevents duplicates. Throws `Unavailable` for any error. */
+/** Records a read of each tool's headers, once an hour for each token. An index prevents duplicates. Throws `Unavailable` for any error. */
 export async function recordReads({ db }: Database, actor: Actor, tools: readonly RuntimeTool[]): Promise<void> {
   const { actor_id, token_id, request_id, client_address } = actor
   const ids = tools.filter(({ sealed }) => sealed.length > 0).map(({ id }) => id)

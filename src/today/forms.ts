@@ -9,7 +9,7 @@ import { flag, identifier, list, nullable } from '../validation/vocabulary.js'
 
 /* Converts requests and answers between Onyx's newer API below `/api` and the API at the root. */
 
-/** The fields that the API at the root requires. Below `/api` they can be absent or null and then keep their stored values. */
+/** The fields that the API at the root requires. Below `/api`, a field that is absent or null keeps its stored value. */
 const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')
 
 const EMPTY = 'an empty list'
@@ -27,7 +27,7 @@ export const NewerPersonaRequest = Type.Object({
   ...Object.fromEntries(Object.keys(LISTS).map(name => [name, absent(list(Type.Unknown()))])),
 })
 
-/** Converts a body to that of the API at the root. `creates`: adds the defaults of a creation. Throws `InvalidRequest` for values that cannot be stored. */
+/** Converts a body to the form of the API at the root. `creates`: adds the defaults of a creation. Throws the errors of `requireKept`. */
 export function rootRequest(
   { is_featured: featured, ...body }: Static<typeof NewerPersonaRequest> & Record<string, unknown>,
   creates: boolean,
@@ -39,7 +39,7 @@ export function rootRequest(
   return { ...(creates && { num_chunks: NEW_AGENT.num_chunks }), ...body, ...named }
 }
 
-/** Throws `InvalidRequest` for fields that this service does not store. `null` is always accepted, and an empty list if the value in `fields` is `EMPTY`. */
+/** Throws `InvalidRequest` if the body sets one of `fields`. Null does not count, nor does an empty list if the value in `fields` is `EMPTY`. */
 export function requireKept(body: Readonly<Record<string, unknown>>, fields: Readonly<Record<string, string>>): void {
   const faults = Object.entries(fields).flatMap(([name, taken]) => {
     const value = body[name] ?? null
@@ -52,8 +52,8 @@ export function requireKept(body: Readonly<Record<string, unknown>>, fields: Rea
 type Shown = Pick<PersonaSnapshot, 'id' | 'is_public' | 'is_visible' | 'is_default_persona' | 'users' | 'groups'>
 
 /**
- * Returns the members that the newer API adds to records. `added` is the level of shares that are not stored, as in a dry run. Without `added`, such a
- * share is only in `users` and `groups`, because the levels of earlier versions are unknown.
+ * Returns the members that the newer API adds to agents. `added`: the level of shares that are not stored, for example in a dry run. Without it,
+ * `user_shares` and `group_shares` omit such shares: the levels of earlier versions are unknown.
  */
 export async function newerMembers(
   db: Kysely<Tables>,

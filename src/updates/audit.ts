@@ -20,7 +20,7 @@ export interface AuditEntry
     Pick<AuditTable, 'difference_bytes' | 'difference_hash'> {
   difference: string
   taken_from: string | null
-  /** The hash of the replaced definition in hex. The definition stays stored while an audit row refers to it. */
+  /** The hash of the replaced definition, in hex. Definitions are kept as long as an audit row refers to them. */
   definition_before: string | null
 }
 
@@ -42,7 +42,7 @@ export function auditParameters(entry: AuditEntry): AuditParameters {
 
 const bytes = (hex: string) => `\\x${hex}`
 
-/** Quotes a member of a row (PostgreSQL, section 8.16.6). An empty text is null. */
+/** Quotes a member of a row (PostgreSQL, section 8.16.6). PostgreSQL reads an empty member as null. */
 const quoted = (value: string | number | null) =>
   value === null ? '' : `"${String(value).replaceAll(/["\\]/g, '\\$&')}"`
 
@@ -62,7 +62,7 @@ export function nextHash(param: Param<AuditParameters>, previous: Expression<Buf
   return sql<Buffer>`next_audit_hash(${previous}, ${param('entry')})`
 }
 
-/** SQL: inserts the audit row for the row in `changed`, which has the new hash. Inserts nothing if `changed` is empty. */
+/** SQL: inserts an audit row with the hashes in `changed`. Inserts nothing if `changed` is empty. */
 export function insertAudit<Parts>(param: Param<AuditParameters>, db: QueryCreator<Tables & Parts>) {
   return (db as unknown as QueryCreator<Tables>)
     .insertInto('new_audit')

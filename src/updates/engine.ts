@@ -15,21 +15,21 @@ import { auditEntry, closeProposals, insertBlank, lockRow, nextId } from './stat
 import { settle, unavailableFor } from './unavailable.js'
 
 /*
- * Creates, updates, deletes and restores agents and tools, for requests and for the operator: reads the state, decides, renders the answer and
- * writes. An update of a resource's own columns without an Idempotency-Key is one writing statement, which stores nothing if the row is locked, or if
- * its version or the caller's rights have changed. Then, and for all other requests, a transaction takes the key, locks the row and reads the state
- * again. A decision is written only to the state that it was based on. An unconfirmed commit is never repeated, and its outcome is never guessed.
+ * Creates, updates, deletes and restores agents and tools, for requests and for the operator. An update of a resource's own columns without an
+ * Idempotency-Key is first tried as one writing statement, which stores nothing if the row is locked, or if its version or the caller's rights have
+ * changed. If it stores nothing, and for all other requests, a transaction takes the key, locks the row and reads the state again. A decision is stored
+ * only if the state that it is based on is still current. An unconfirmed commit is never repeated, and its outcome is never guessed.
  */
 
-/** The progress of an attempt. `isKeyTaken`: the key was new. `written`: the audit row that was sent, and the answer if it was stored. */
+/** The progress of an attempt. `isKeyTaken`: the request is not a repeated one. `written`: the sent audit row, and the answer if the row was stored. */
 interface Attempt<T extends ResourceTypes> {
   isKeyTaken: boolean
   written?: { entry: AuditEntry; answer: Stored<T> }
 }
 
 /**
- * Stores a request like `store`, or answers a repeated request. A hidden resource is refused before the decision reads anything, so that the response
- * time does not reveal the resource. Throws `InvalidRequest` if the key belongs to a different request, and the errors of `store`.
+ * Answers a repeated request, or calls `store`. A hidden resource is refused before the decision reads anything, so that the response time does not
+ * reveal the resource. Throws `InvalidRequest` if the key belongs to a different request, and the errors of `store`.
  */
 export async function updateOnce<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   const { database, resource, request } = job
@@ -68,8 +68,8 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
 }
 
 /**
- * Stores the changes of a request. `state` was read together with the caller; null for a creation. Throws `ResourceNotFound`, `PreconditionFailed`,
- * `IdempotencyKeyInUse`, `Unavailable` with the outcome, and the errors of `decide`.
+ * Stores the changes of a request. `state` was read together with the caller; null if the transaction has to read it. Throws `ResourceNotFound`,
+ * `PreconditionFailed`, `IdempotencyKeyInUse`, `Unavailable` with the outcome, and the errors of `decide`.
  */
 export async function store<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   const work = async (attempt: Attempt<T>) =>
@@ -112,7 +112,7 @@ async function settled<T extends ResourceTypes, Result>(
     const failure = unavailableFor(error) ?? error
     if (failure instanceof Unavailable) failure.isKeyLookedUp = attempt.isKeyTaken
     if (!(failure instanceof pg.DatabaseError)) throw failure
-    // The server refused a statement or the commit, for example because of a trigger that an operator has added.
+    // PostgreSQL refused a statement or the commit, for example because of a trigger that an operator has added.
     throw new Failed(job.request.key === null || attempt.isKeyTaken ? 'not_applied' : 'unknown', failure)
   }
 }
@@ -193,7 +193,7 @@ export async function changeAsOperator<T extends ResourceTypes>(
 /** The maximum number of attempts if shares or rights keep changing while the row is locked. */
 const LOCKED_TRIES_MAX = 5
 
-/** Decides on a locked row and writes. Shares and rights are not locked. If shares or rights change meanwhile, decides again, at most `LOCKED_TRIES_MAX` times. */
+/** Decides on a locked row and stores the decision. Decides again if shares or rights change meanwhile, because they are not locked. */
 async function decideAndWrite<T extends ResourceTypes, More>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
@@ -228,7 +228,7 @@ export async function decide<T extends ResourceTypes>(
   locks = false,
 ): Promise<T['Decision']> {
   const decision = await resource.decide(db, state, request, locks).catch(error => {
-    // The unknown mask can belong to the older version in `If-Match`. The answer is then a 412 with the changes since that version.
+    // The mask can be from the older version in `If-Match`. The answer is then a 412 with the changes since that version.
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined
   })
@@ -242,7 +242,7 @@ async function answerOf<T extends ResourceTypes>(
   state: T['State'],
   decision: T['Decision'],
 ): Promise<Stored<T>> {
-  // If an update with a stale tag changes nothing, the caller gets the snapshot, so as not to overwrite unseen changes.
+  // If an update has a stale tag and changes nothing, its client has not seen this state and needs the snapshot.
   const isMinimal = request.minimal && !(decision.changes.length === 0 && isStale(request, state))
   const snapshot = isMinimal ? null : await resource.render(db, decision.after, request.snapshotBytesMax)
   const overwritten = await overwrittenBy(db, request, state, decision.changes)

@@ -16,7 +16,7 @@ export interface AnyColumnField {
   readonly column: SqlType
   readonly nullable: boolean
   readonly blank: unknown
-  /** The schema of the value in a request. If undefined, only the operator can change the field. */
+  /** The schema of the value in a request. If undefined, the body of an update cannot contain the field. */
   readonly request?: TSchema
   /** Converts a valid value to its stored form. Returns undefined if the value counts as absent. */
   readonly canonical?: (value: never) => unknown
@@ -56,7 +56,7 @@ export function words<const Text extends string>(text: Text): Words<Text>[] {
 
 type Words<Text extends string> = Text extends `${infer Word} ${infer Rest}` ? Word | Words<Rest> : Text
 
-/** Compares stored values. Objects are compared as JSON text, because their keys have a fixed order. */
+/** Compares stored values. The keys of objects have a fixed order, so their JSON texts are compared. */
 export function sameValue(a: unknown, b: unknown): boolean {
   if (a === b || typeof a !== 'object' || typeof b !== 'object') return a === b
   const areLists = Array.isArray(a) && Array.isArray(b)

@@ -19,12 +19,12 @@ export interface HistoryRow extends ChangedRow {
   proposal: { id: number; author: { id: string; email: string } } | null
 }
 
-/** The size of rows with their replaced definitions at which a page ends early. */
+/** The size at which a page ends early. Replaced definitions count. */
 const PAGE_BYTES_MAX = 4 * 2 ** 20
 
 /**
- * Reads the newest `limit` entries of a history, or the newest ones before version `before`. Omits rows of an earlier tool with the same id. `keptFrom`
- * is the first version that can be read and restored. Throws `ResourceNotFound`.
+ * Reads the newest `limit` entries of a history or, with `before`, the newest before that version. Omits rows of a removed tool with the same id.
+ * `keptFrom` is the first version that can be read and restored. Throws `ResourceNotFound`.
  */
 export async function historyOf<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
@@ -47,7 +47,7 @@ export async function historyOf<T extends ResourceTypes>(
       ])
       .executeTakeFirstOrThrow()
     const first = Math.max(oldest ?? state.version, removed ?? 0)
-    // The size of the contents of all newer rows on the page.
+    // For each row, the size of all newer rows on the page.
     const newer = sql<number>`sum(a.difference_bytes + coalesce(d.size_bytes, 0)) over (
       order by a.version_after desc rows between unbounded preceding and 1 preceding)`
     const page = all
@@ -73,12 +73,12 @@ export async function historyOf<T extends ResourceTypes>(
 
 export const ACTIONS = ['created', 'updated', 'deleted', 'restored', 'applied'] as const
 
-/** SQL: the proposal that the audit row `a` approved. The row's command contains the id of the proposal. */
+/** SQL: the approved proposal of the audit row `a`, which the row's command names. */
 const PROPOSAL = sql<HistoryRow['proposal']>`(
   select json_build_object('id', named[1]::integer, 'author', json_build_object('id', u.id, 'email', u.email))
   from regexp_match(a.command, '^approve --proposal (\\d+) --author (\\S+)$') named join user_account u on u.id = named[2]::uuid)`
 
-/** The size limit of a value in the history. Longer values can be read with their version. */
+/** The size limit of a value in the history. Reading the version shows longer values. */
 export const SHOWN_BYTES_MAX = 4 * 1024
 
 /** Returns a `HistoryEntry` without long values. The changes are null if the content of the row was pruned. */

@@ -13,13 +13,13 @@ import { sha256 } from './audit.js'
 export interface RequestKey {
   /** The SHA-256, in hex, of the caller's id and the `Idempotency-Key`. */
   key: string
-  /** The id of the ring key that hashes header values in the fingerprint; null if the request has no header values. */
+  /** The id of the key in the key ring that hashes header values in the fingerprint; null if the request has none. */
   secretKeyId: string | null
-  /** Returns the SHA-256 of the request in hex. Header values are hashed with the ring key `secretKeyId`. */
+  /** Returns the SHA-256 of the request, in hex. Header values are first hashed with the key `secretKeyId`. */
   fingerprint(secretKeyId: string | null): string
 }
 
-/** Returns the key of a request; null without an `Idempotency-Key`. `asked` returns the values that are equal in equal requests. */
+/** Returns the key of a request; null without an `Idempotency-Key`. `asked` returns what a repeated request must not change. */
 export function requestKey(
   caller: Caller,
   key: string | undefined,
@@ -33,7 +33,7 @@ export function requestKey(
 
 /** The result of the first request with a key. */
 export interface FirstAnswer {
-  /** The id of the resource. Absent in rows that a release before 3.0 stored for an update that changed nothing. The id is then in the path. */
+  /** The id of the resource. Absent if a release before 3.0 stored the row for an update without changes. The path then contains the id. */
   id?: number
   version: number
 }

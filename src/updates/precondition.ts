@@ -9,7 +9,7 @@ import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.
 
 /* Checks of an update in addition to the caller's rights: approval, and the preconditions of `If-Match` and `If-None-Match`. */
 
-/** Throws `Refused` if the change requires approval and the caller is not an administrator. Creations and dry runs require none. */
+/** Throws `Refused` if the change requires approval and the caller is not an administrator. Creations and dry runs require no approval. */
 export function requireDirect(
   act: Act,
   { kind, requireApproval, caller, dryRun }: UpdateRequest,
@@ -17,7 +17,7 @@ export function requireDirect(
 ): void {
   const isCovered = requireApproval === 'all' || (requireApproval === 'tools' && kind === 'tool')
   if (!isCovered || act === 'creation' || dryRun || isAdmin(caller) || changes.length === 0) return
-  // Proposals cannot contain secrets, so changed headers may have to be set by an administrator.
+  // No proposal is advised for changed headers, because proposals cannot contain secrets.
   const isProposable = act === 'update' && !changes.some(({ field }) => ['enabled', 'custom_headers'].includes(field))
   const instead = isProposable ? PROPOSE : 'ask one of them.'
   throw new Refused('APPROVAL_REQUIRED', `Only administrators may make this change directly: ${instead}`)
@@ -53,7 +53,7 @@ export async function requirePrecondition<D extends Decision>(
   if (namesState(ifNoneMatch, tag)) throw new PreconditionFailed('matched', tag)
   const named = versionsInTags(precondition, kind, state.id, state.version)
   const since = named.length === 0 ? undefined : Math.max(...named)
-  // A retry after a lost answer finds its own change, which counts as success.
+  // A retry after a lost answer finds its change already stored. This counts as success.
   const isRetry = decision?.changes.length === 0 && since !== undefined
   if (decision !== undefined && (isRetry || !isStale(request, state))) return decision
   if (since === undefined) throw new PreconditionFailed('unknown_tag', tag)

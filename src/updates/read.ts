@@ -17,8 +17,8 @@ import type {
 } from './resource.js'
 
 /**
- * Answers with an earlier version. Assumes that the right to read earlier versions was checked. Related records are shown as they are now. `notes`
- * lists the related records that the caller cannot see. Throws `ResourceNotFound`, `Refused`, `VersionGone` and `SnapshotTooLarge`.
+ * Answers with an earlier version. The right to read earlier versions must have been checked. Related records are shown as they are now. `notes` lists
+ * the related records that the caller cannot see. Throws `ResourceNotFound`, `Refused`, `VersionGone` and `SnapshotTooLarge`.
  */
 export async function answerPast<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
@@ -55,8 +55,8 @@ export async function inOneSnapshot<Result>(
 }
 
 /**
- * Returns the earlier values of all fields that were changed after `version`. Each value is the old value in the first later audit row that changes
- * the field. Throws `Refused` and `VersionGone`.
+ * Returns the values at `version` of all fields that have changed since. The first audit row after `version` that changes a field contains its value.
+ * Throws `Refused` and `VersionGone`.
  */
 export async function readPast(
   db: Kysely<Tables>,
@@ -94,7 +94,7 @@ export async function readPast(
       'deleted',
       'At that version, this id belonged to another record, which has been deleted. Choose a later version.',
     )
-  // Every resource has a name. An empty name means that the tool had been removed by then and was created again later.
+  // Every resource has a name. An empty name means that the tool was removed at that version and created again later.
   if (values.deleted === true || values.name === '')
     throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted. Choose another version.`)
   if (to === null) return values

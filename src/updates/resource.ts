@@ -11,14 +11,14 @@ import type { Precondition } from './tag.js'
 
 /* The interface between the update engine and one kind of resource. */
 
-/** A recent change by someone other than the caller that an update overwrites. `by` is an email, or `agentctl` for the operator. */
+/** Someone else's recent change that an update overwrites. `by` is an email, or `agentctl` for the operator. */
 export interface Overwritten {
   field: string
   by: string
   ageS: number
 }
 
-/** An agent or a tool as one statement reads it. */
+/** The state of an agent or a tool. */
 export interface VersionedState {
   id: number
   /** Empty only in a new row without content. */
@@ -31,7 +31,7 @@ export interface VersionedState {
 export interface Decision {
   changes: Change[]
   after: VersionedState
-  /** The hash of the tool's definition that is replaced or removed. */
+  /** The hash of the replaced or removed definition of a tool. */
   replaced?: string | null
   command?: string
 }
@@ -64,12 +64,12 @@ export interface UpdateRequest extends ReadRequest {
   ifNoneMatch: Precondition
   /** True if every update must have a precondition. A token can also require one. */
   preconditionRequired: boolean
-  /** As in `OperationOptions`, but `none` while a proposal is stored or approved. */
+  /** As in `OperationOptions`, but `none` for proposing and approving. */
   requireApproval: OperationOptions['requireApproval']
   dryRun: boolean
   /** True if the update is only proposed. The right to edit is then checked at the approval. */
   proposes?: boolean
-  /** True if unknown fields, and fields that cannot be restored, are refused. */
+  /** True if fields that would be ignored are refused instead. */
   strict: boolean
   minimal: boolean
   key: RequestKey | null
@@ -88,7 +88,7 @@ export interface ResourceTypes {
 /** The kind of a request, as a noun in messages. */
 export type Act = 'update' | 'creation' | 'deletion' | 'restoration'
 
-/** How one kind of resource is read, decided, stored and shown. */
+/** The functions of one kind of resource for the update engine. */
 export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
   readonly act: Act
@@ -105,8 +105,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   /** True if the decision changes only columns of the resource's own row, so that `write` needs no transaction. */
   isAlone(decision: T['Decision']): boolean
   /**
-   * Decides on the request. Reads newly referenced records with at most one statement. `locks`: first locks the rows that the write needs, which
-   * requires a transaction. Throws refusals.
+   * Decides on the request. Reads newly referenced records with at most one statement. `locks`: in a transaction, first locks the rows that the write
+   * needs. Throws refusals.
    */
   decide(db: Kysely<Tables>, state: T['State'], request: T['Request'], locks?: boolean): Promise<T['Decision']>
   /**
@@ -134,7 +134,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     values: PastValues,
     viewer: ViewerParameters,
   ): Promise<{ state: T['State']; notes: string[] }>
-  /** Checks the right to read earlier versions. Throws a refusal. */
+  /** Throws a refusal if the caller must not read earlier versions. */
   requireVersions(state: T['State'], caller: Caller): void
   /** Returns the changes of `rows`, with names next to ids. */
   changesOf(
@@ -143,7 +143,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     rows: readonly ChangedRow[],
     viewer: ViewerParameters,
   ): Promise<Change[][]>
-  /** Returns who can no longer see the resource after a change: users, groups, or everyone. Returns null if nobody lost access. */
+  /** Returns who may have lost access to the resource by a change: users, groups, or everyone; null if nobody. */
   takenFrom?(state: T['State'], after: T['Decision']['after']): object | null
 }
 
@@ -158,7 +158,7 @@ export interface ChangedRow {
   difference: Record<string, { from: unknown; to: unknown }> | null
 }
 
-/** The earlier values of the fields that were changed after a version. */
+/** The values at a version of the fields that have changed since. */
 export type PastValues = Readonly<Record<string, unknown>>
 
 export interface Stored<T extends ResourceTypes> {

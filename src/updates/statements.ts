@@ -30,7 +30,10 @@ interface Versioned extends VersionedTable {
   id: Generated<number>
 }
 
-/** Returns the statements that read an agent or a tool. `query` selects the state. `lookup` also reads the caller, for routes. `read` returns the state for a viewer. */
+/**
+ * Returns the statements that read an agent or a tool. `query` selects the state. `lookup`, for routes, also reads the caller. `read` returns the state
+ * for a viewer.
+ */
 export function readsOf<State>(
   kind: ResourceKind,
   query: (viewer: Viewer, id: Expression<number>) => SelectQueryBuilder<Tables, never, State>,
@@ -43,7 +46,7 @@ export function readsOf<State>(
   return { lookup: { parameter: `${kind}_id`, statement: ofCaller }, read }
 }
 
-/** Runs a query and returns each row as its JSON form. */
+/** Runs a query and returns the JSON form of each row. */
 export async function readStates<State>(db: Kysely<Tables>, query: SelectQueryBuilder<Tables, never, State>) {
   return (await db.executeQuery(asJson(query).compile())).rows.map(({ state }) => state)
 }
@@ -73,13 +76,13 @@ export function nextVersion(alias: string, param: Param<WriteParameters>) {
   }
 }
 
-/** The maximum number of statements for sets of columns of one kind. Every connection to the database keeps its statements in memory. */
+/** The maximum number of prepared statements for one kind, because each database connection keeps them in memory. */
 const SETS_MAX = 50
 
 /**
- * Returns a function that stores a decision with one statement and returns its row, or undefined if it stored nothing. There is one prepared
- * statement for each set of columns; after `SETS_MAX` sets, all others are written by the statement that sets all columns. `build` gets the new
- * values as parameters with the names of the columns. `own` are the parameters that only one kind of resource has.
+ * Returns a function that stores a decision with one statement. It returns the statement's row, or undefined if nothing was stored. Each set of changed
+ * columns has its own prepared statement. After `SETS_MAX` statements, other sets use the one that sets all columns. `build` gets the new values as
+ * parameters with the names of the columns. `own`: the parameters of only one kind of resource.
  */
 export function writing<Name extends string, Own extends object, R>(
   name: string,
@@ -148,8 +151,8 @@ export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<nu
 }
 
 /**
- * Inserts an agent or tool with initial values at version 0. The creation then updates it to version 1 with an audit row. If a removed resource had the
- * id, continues its versions and its audit chain. Returns false if the id is in use.
+ * Inserts an agent or tool with initial values at version 0, which the creation then updates. If a removed resource had the id, continues its versions
+ * and its audit chain. Returns false if the id is in use.
  */
 export async function insertBlank(
   trx: Transaction<Tables>,
@@ -179,7 +182,7 @@ export async function lockRow(trx: Transaction<Tables>, kind: ResourceKind, id: 
   await trx.selectFrom(kind).select('id').where('id', '=', id).forNoKeyUpdate().execute()
 }
 
-/** Returns the audit row that records a decision on a state, for the next version. */
+/** Returns the audit row for a decision, with the version after that of `state`. */
 export function auditEntry<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],

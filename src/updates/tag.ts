@@ -36,7 +36,7 @@ export function namesState(named: Precondition, currentTag: string): boolean {
   return named.kind === 'any' || (named.kind === 'tags' && named.tags.some(tag => versionTag(tag) === currentTag))
 }
 
-/** Returns the earlier versions of the resource that the precondition names. */
+/** Returns the versions before `current` that the precondition names. */
 export function versionsInTags(precondition: Precondition, kind: ResourceKind, id: number, current: number): number[] {
   if (precondition.kind !== 'tags') return []
   return precondition.tags

@@ -24,8 +24,8 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
 }
 
 /**
- * Returns the 503 for a database error; undefined for other errors. The outcome is `unknown` for a `CommitUnknown`, and otherwise `not_applied`.
- * After a commit, the caller must replace the outcome.
+ * Returns the 503 for a database error; undefined for other errors. The outcome is `unknown` for a `CommitUnknown`, and otherwise `not_applied`. After
+ * a commit, the calling code must replace it.
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
   const answer = ANSWERS[classifyDatabaseError(error).kind]
@@ -33,7 +33,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
   return new Unavailable(...answer, error instanceof CommitUnknown ? 'unknown' : 'not_applied', { cause: error })
 }
 
-/** Checks whether an unconfirmed write was stored. Returns the answer of the write if it was, and throws `Unavailable` if not. */
+/** Checks whether an unconfirmed write was stored. Returns its answer if it was. Otherwise throws `Unavailable`. */
 export async function settle<T extends ResourceTypes>(
   job: Job<T>,
   doubt: CommitUnknown,
@@ -45,8 +45,8 @@ export async function settle<T extends ResourceTypes>(
 }
 
 /**
- * Returns a function that throws `Unavailable` for an unconfirmed commit and any other error unchanged. `remedy` is a sentence on how to find out the
- * outcome or repeat the request.
+ * Returns a function that rethrows errors, with `Unavailable` in place of an unconfirmed commit. `remedy` is a sentence on how to find out the outcome
+ * or repeat the request.
  */
 export const unknownOutcome = (stored: string, remedy: string) => (cause: unknown) => {
   if (!(cause instanceof CommitUnknown)) throw cause

@@ -82,7 +82,7 @@ t.test('200 of a deleted agent: shares come back without their levels, and a War
   await makeBobEditor(id)
   await patch(id, { name: 'Other' })
   await remove(id)
-  const left = 'users (its permission levels: only agentctl apply can set them)'
+  const left = 'users (only agentctl apply can set its permission levels)'
   const strict = await restore(id, 2, admin, STRICT)
   t.match(strict.json(), {
     detail: `You cannot restore ${left}. Without Prefer: handling=strict, the other fields are restored.`,

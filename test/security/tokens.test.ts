@@ -210,10 +210,10 @@ t.test('last_used_at is written at most once a minute, and nobody waits for it',
 t.test(
   'tokens that are read-only, of runtimes or for proposals see what their user sees, and store no change',
   async t => {
-    const readOnly = 'This token is read-only and stores nothing.'
+    const readOnly = 'This token is read-only.'
     let token = ''
     for (const [prefix, scope, reason] of [
-      ['pp_', 'propose', 'This token can store only proposals (propose=true).'],
+      ['pp_', 'propose', 'This token allows only proposals (propose=true).'],
       ['rt_', 'runtime', readOnly],
       ['ro_', 'read', readOnly],
     ] as const) {
