@@ -44,10 +44,10 @@ const SETTINGS = Type.Object({
     url: Type.Optional(text('DATABASE_URL', 'PostgreSQL 15 or later. Absent: the embedded server.')),
     urlFile: Type.Optional(text('DATABASE_URL_FILE', 'File with DATABASE_URL.')),
     dataDir: text('DATA_DIR', 'Folder of the embedded database and its key file.', { default: '.data' }),
-    binDir: Type.Optional(text('PG_BIN_DIR', 'Folder of PostgreSQL binaries, if embedded.')),
+    binDir: Type.Optional(text('PG_BIN_DIR', 'Folder of PostgreSQL binaries for the embedded server.')),
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
     preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Must be off behind poolers such as PgBouncer.'),
-    poolSize: count('DATABASE_POOL_SIZE', 24, 1, 500, 'Pool size; one token can use half.'),
+    poolSize: count('DATABASE_POOL_SIZE', 24, 1, 500, 'Database connections; one token can use half of them.'),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit of each statement.'),
     lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a lock or for earlier requests.'),
   }),
@@ -110,7 +110,7 @@ export function readConfig(env: Environment): Config {
   })
   const config = Object.fromEntries(groups) as Config // the next line checks the values
   const malformed = [...Value.Errors(SETTINGS, config)].map(({ schema }) => `${schema.env}: must be ${schema.form}`)
-  const faults = [...new Set(malformed), ...secretFaults(config), ...databaseFaults(config, env)] // a list has one fault
+  const faults = [...new Set(malformed), ...secretFaults(config), ...databaseFaults(config, env)] // one fault for a list, not for each entry
   const { port, metricsPort } = config.server
   if (metricsPort !== 0 && metricsPort === port) faults.push('METRICS_PORT: must differ from PORT')
   if (faults.length > 0) throw new InvalidConfiguration([...faults, ...misspeltWarning(env)])
@@ -161,7 +161,7 @@ export function settingWarnings(env: Environment, { database }: Config): string[
   return [...misspeltWarning(env), ...ofUrl.map(warning => `DATABASE_URL ${warning}`)]
 }
 
-/** Returns one warning that lists removed settings and misspelt settings, or an empty list. */
+/** Returns a list with one warning about removed and misspelt settings. The list is empty if there are none. */
 export function misspeltWarning(env: Environment): string[] {
   const names = describeSettings().map(({ name }) => name)
   const misspelt = Object.keys(env).flatMap(name => {

@@ -82,7 +82,7 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
   const { shutdownTimeoutMs, drainDelayMs } = config.server
   let signal: NodeJS.Signals | undefined
   const options = {
-    delay: shutdownTimeoutMs + drainDelayMs + 2 * LAST_ANSWERS_MS, // includes time for the last answers and the database connections to end
+    delay: shutdownTimeoutMs + drainDelayMs + 2 * LAST_ANSWERS_MS, // includes time to send the last answers and to close the database
     logger: { error: (message: unknown) => log.error(String(message)) },
     skip: [...STOP_SIGNALS, ...FAULT_SIGNALS],
   }

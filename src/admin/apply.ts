@@ -25,7 +25,7 @@ import { InvalidDocument } from './refusal.js'
 export interface ApplyOptions extends ToolSurroundings {
   /** If true, nothing is stored. */
   plan?: boolean
-  /** If true, rows without an entry are removed, but only from lists that the document contains. */
+  /** Removes the rows without an entry if the document contains their list. */
   prune?: boolean
   actor?: Actor
 }
@@ -105,7 +105,7 @@ function checkedDocument(document: unknown): OrganisationDocument {
     ...unknown.map(loc => ({ loc, msg: 'unknown field: correct its name, or remove it', type: 'extra_forbidden' })),
   ]
   if (faults.length > 0) throw new InvalidDocument(faults)
-  return document as OrganisationDocument // it has no faults
+  return document as OrganisationDocument // the document has no faults
 }
 
 /**

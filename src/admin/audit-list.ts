@@ -14,7 +14,7 @@ export interface AuditFilter {
   limit?: number
 }
 
-/** An audit row of an agent or tool, or an access event. Fields that do not apply are null. */
+/** An audit row (of an agent or tool) or an access event. Fields that do not apply are null. */
 export interface ListedChange {
   at: string
   kind: string

@@ -35,8 +35,8 @@ export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification
 }
 
 /**
- * An audit row with its agent or tool. The audit columns are null if the resource has no audit rows. In hex, `head` is the hash of the last row, and
- * `anchor` the hash before the first row.
+ * An audit row with its agent or tool. The audit columns are null if the resource has no audit rows. `head` is the hash of its last row, and `anchor`
+ * that of the last pruned row; both in hex.
  */
 interface Row {
   id: number
@@ -118,10 +118,10 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   const previous = isFirst ? row.anchor : before.hash
   if (missing || previous === null || row.previous === previous) return
   if (isFirst) note(version, 'deleted', 'earlier rows are missing or have no hash, although they were not pruned')
-  else note(version, 'reordered', 'its hash of the row before it is wrong: one of these rows was replaced or moved')
+  else note(version, 'reordered', 'this row has a wrong hash of the row before it: one of them was replaced or moved')
 }
 
-/** Verifies that the last row has the version and hash of the resource or, without a resource, records its removal. */
+/** Verifies that the last row has the version and hash of the resource or, if the resource is gone, records the removal. */
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
     if (!is_removal) note(version_after ?? 0, 'resource_missing', 'the agent or tool was removed without an audit row')

@@ -21,7 +21,7 @@ export function jsonText(value: unknown): string {
   return JSON.stringify(value, null, 2).replaceAll(new RegExp(INVISIBLE, 'gu'), escapedUnits)
 }
 
-/** Returns the escape sequence of a character in YAML, or of a UTF-16 code unit in JSON. The text must be quoted. */
+/** Returns the escape sequence of a character in YAML, or of a UTF-16 code unit in JSON. Valid only in quoted text. */
 function escaped(character: string): string {
   const code = character.codePointAt(0) ?? 0
   return code > 0xffff ? `\\U${hex(code, 8)}` : `\\u${hex(code, 4)}`

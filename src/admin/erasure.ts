@@ -10,7 +10,7 @@ import { operatorActor } from './operator.js'
 import { isErased, keepingAdministrator, nameOfErased } from './people.js'
 import { Refusal } from './refusal.js'
 
-/** Finds a person by email or id, and counts the audit rows with a client address of the person. Throws `Refusal` if no data about the person is stored. */
+/** Finds a person by email or id, and counts the audit rows that contain the person's client address. Throws `Refusal` if no data about the person is stored. */
 async function findPerson(db: Kysely<Tables>, named: string) {
   const uuid = canonicalUuid(named) ?? null
   const { rows } = await sql<{ id: string; email: string }>`
@@ -42,7 +42,7 @@ export async function eraseUser(
   await inTransaction({ db }, { rollback: plan }, async trx => {
     // Without the lock for applying documents, a document that is applied concurrently could restore the email.
     await lockApplies(trx)
-    // Waits for running changes and blocks new ones until the transaction ends.
+    // Waits for running changes. Blocks new ones until the transaction ends.
     await sql`lock table audit in share row exclusive mode`.execute(trx)
     await keepingAdministrator(trx, () => shutAccount(trx, person.id, actor))
     await sql`update audit set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)

@@ -36,7 +36,7 @@ export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
 
 /**
  * Encrypts all stored secrets with the ring's first key, in one transaction for each tool. The service can run meanwhile. Skips and returns the
- * tools with a secret that cannot be decrypted. Throws `KeyRingMissing` if the first key's id was used with a different key.
+ * tools with a secret that cannot be decrypted. Throws `KeyRingMissing` if the first key has the id of a different key.
  */
 export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor = operatorActor()) {
   await unusableKeys(db, ring)

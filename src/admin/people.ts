@@ -98,7 +98,7 @@ export function nameOfErased(id: string): string {
   return `erased-${id}@erased.invalid`
 }
 
-/** True if the account has the email that erasing it sets. */
+/** True if the account has the email that an erased account gets. */
 export function isErased({ id, email }: { id: string; email: string }): boolean {
   return email === nameOfErased(id)
 }

@@ -37,7 +37,7 @@ function decoded(bytes: Buffer, name: string): string {
   }
 }
 
-/** YAML warnings that are treated as errors, because the parser dropped part of the text. */
+/** YAML warnings that count as errors, because the parser drops part of the text. */
 const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIVE', 'BAD_COLLECTION_TYPE'])
 
 /**
@@ -56,7 +56,7 @@ export function parseSource(text: string): Source {
     return { value: found.document.toJS({ maxAliasCount: 100 }), isJson: false, linesOf: locs => linesIn(found, locs) }
   } catch (error) {
     if (error instanceof Refusal) throw error
-    const { message } = error as Error // can quote the text, so it is not shown
+    const { message } = error as Error // may quote the text, so the message is not shown
     if (message.startsWith('Merge')) throw new Refusal('a merge (<<) refers to a value that is not a mapping')
     if (message.startsWith('Excessive'))
       throw new Refusal('the aliases (*name) expand too far: write the values instead')

@@ -39,13 +39,13 @@ export interface Outcome {
   notes?: string[]
 }
 
-/** The planned changes for one list of a document. `store` stores them. */
+/** The planned changes for one list of a document. `store` writes them. */
 export interface Plan {
   outcomes: Outcome[]
   store(trx: Transaction<Tables>, actor: Actor): Promise<void>
 }
 
-/** How a list of a document is stored. Messages call an entry `noun`. References use the column `named`. */
+/** How a list of a document is stored. `noun` names an entry in messages. References contain the value in the column `named`. */
 interface Table {
   noun: string
   table: keyof Tables
@@ -54,7 +54,7 @@ interface Table {
   owner?: 'owner_id' | 'user_id'
   /** SQL: true for deleted agents and inactive users. */
   gone?: RawBuilder<boolean>
-  /** SQL: true for rows that users of the API can rename. Several can have one name, so a row is found by name and owner. */
+  /** SQL: true for rows that users of the API can rename. Several rows can have one name, so a row is found by name and owner. */
   renamable?: RawBuilder<boolean>
   /** The kind of access event to record. Absent if changes to the list do not affect access, or if audit rows record the changes. */
   access?: AccessKind
@@ -106,7 +106,7 @@ interface List {
   matched: readonly Matched[]
   unnamed: readonly Row[]
   ids: ReadonlySet<Id>
-  /** Row ids by name. Names that are emails or UUIDs are canonical. */
+  /** Row ids by name. Emails and UUIDs in place of names are canonical. */
   names: ReadonlyMap<string, readonly Id[]>
 }
 
@@ -136,7 +136,7 @@ export class Catalogue {
     return this.fault(loc, `${reference} not found${rest}`, 'not_found')
   }
 
-  /** The ids that match a reference. A custom tool's name matches only tools in the document, because callers can rename stored ones. */
+  /** The ids that match a reference. A custom tool's name matches only tools in the document, because callers can rename stored tools. */
   #meant(section: SectionName, given: unknown): readonly Id[] {
     const list = this.#lists.get(section)
     const reference = typeof given === 'object' && given !== null && 'id' in given ? given.id : given

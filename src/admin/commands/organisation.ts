@@ -18,9 +18,9 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
       'Changes the database to match an organisation document.\n' +
         'FILE is YAML or JSON; - is standard input. Records are found by id, or else by name (users: by email; agents and tools: by name and owner). Fields that an entry omits keep their values.\n' +
         `In a header value, ${placeholder('AGENTS_NAME')} stands for the environment variable AGENTS_NAME; only names that begin with AGENTS_ are allowed. A header without a value keeps its stored value.\n` +
-        '--prune removes the records without an entry from each list that the document contains: agents are marked as deleted, users are deactivated, and other records are deleted unless they are in use.',
+        'With --prune, records without an entry are removed if the document contains their list: agents are marked as deleted, users are deactivated, and other records are deleted unless they are in use.',
     )
-    .option('--prune', 'destructive: remove records without an entry from the lists in the document')
+    .option('--prune', 'destructive: remove records without an entry if the document contains their list')
     .option('--yes', 'confirm --prune; first check the changes with --plan')
     .option('--plan', 'only show the changes; exit status 2 if there are any')
   line

@@ -157,7 +157,7 @@ interface PairsProps {
   noun: string
   members: [string, string]
   rows: Pair[]
-  /** The stored items, if their values are secret. Each value is kept or replaced. */
+  /** The stored items. Given only if their values are secret. */
   stored?: Pair[]
   lines?: number
   onChange?: ((rows: Pair[]) => void) | undefined

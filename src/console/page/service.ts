@@ -239,7 +239,7 @@ addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefau
 export const mayDrop = (question: string): boolean =>
   unsaved.size === 0 || confirm(visible(`${question} ${[...unsaved.keys()].join(', ')} would be lost.`))
 
-/** For the view at `address`: a `text` about the stored change, and the first `edits` of the form. */
+/** For the view at `address`: a `text` about the stored change, and the `edits` that the form starts with. */
 export const outcome = { address: '', text: '', edits: {} }
 
 /** Opens a view after a change. Nothing counts as unsaved any more. */

@@ -30,7 +30,7 @@ export function outline(value: unknown, indent = ''): string {
   return entries.map(row).join('\n')
 }
 
-/** The names of fields that contain references. The values do not show this, because a definition can have any form. */
+/** Names of fields that are shown as references. The name decides, because a definition can contain any value. */
 const REFERENCES = /^(owner|users?|groups|tools?|document_sets?|labels?|oauth_config)(_ids?)?$/
 interface Named {
   name?: string
@@ -71,7 +71,7 @@ function partsOf(definition: Parts): [title: string, value: unknown][] {
   })
 }
 
-/** The fields of a record with title and text. A definition becomes several fields. */
+/** The fields of a record, each with a title and text. A definition becomes several fields. */
 export function fieldsOf(record: object): [title: string, text: string][] {
   return Object.entries(record).flatMap(([name, value]): [string, string][] => {
     if (name === 'id') return []

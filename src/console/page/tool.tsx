@@ -30,13 +30,13 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const of = useRecord<ToolRecord>('tools', id, rights, FRESH)
   const { record, now, shown, typed, changed, isEditable, mayEdit, mayCreate } = of
   const draft = shown.definition // while the tool is loading, only a repeated proposal has a definition
-  const typedText = useRef(draft ? () => JSON.stringify(draft, null, 2) : undefined) // kept while a change of another user is loaded
+  const typedText = useRef(draft ? () => JSON.stringify(draft, null, 2) : undefined) // keeps the text while another user's change is loaded
   const stored = useMemo(() => (record?.definition ? JSON.stringify(record.definition, null, 2) : ''), [record])
   const text = useMemo(() => typedText.current?.() ?? stored, [record])
   const isTyped = typedText.current && checked?.text !== stored
   const { description, passthrough_auth, definition } = shown
   const headers = shown.custom_headers?.map(({ key = '', value = '' }) => {
-    const now = isMask(value) && record?.custom_headers?.find(each => each.key === key)?.value // the mask may be older than the stored one
+    const now = isMask(value) && record?.custom_headers?.find(each => each.key === key)?.value // the mask may be older than the stored mask
     return { key, value: now || (isMask(value) ? '' : value) }
   })
   const custom_headers = headers?.filter(({ value }) => !isMask(value)) // a mask does not contain the value
