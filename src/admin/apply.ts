@@ -42,7 +42,7 @@ const APPLY_LOCK = 7_153_002
 /**
  * Makes the database match an organisation document, in one transaction. Creates the rows that are missing and updates those that differ. Each
  * changed agent or tool gets a new version and an audit row. `plan` rolls the transaction back. Throws `InvalidDocument` with the faults of the
- * first stage that fails. Throws `Refusal` if a row was changed concurrently or no administrator would remain.
+ * first check that fails. Throws `Refusal` if a row was changed concurrently or no administrator would remain.
  */
 export async function applyOrganisation(
   database: Pick<Database, 'db'>,

@@ -162,7 +162,7 @@ function mergedRecord(section: Section, before: Row, match: Matched, catalogue: 
   for (const field of Object.keys(before).filter(field => field !== 'id')) {
     const value = valueIn(match, field, catalogue)
     if (value === undefined) continue
-    record[field] = field === 'permissions' ? [...new Set(value as string[])].sort() : value // permissions are a set
+    record[field] = field === 'permissions' ? [...new Set(value as string[])].sort() : value // the order has no meaning
   }
   return Object.assign(record, ...linksOf(section).map(({ lists, rows }) => lists(rows(record))))
 }

@@ -1,4 +1,4 @@
-/* A worker that reads definitions, because parsing a large text would block the page. */
+/* Runs in a worker, because parsing a large definition would block the page. */
 import { findNodeAtLocation, type ParseError, parseTree, printParseErrorCode } from 'jsonc-parser'
 import { Document, isNode, isScalar, parseDocument, type ScalarTag, stringify, type Tags } from 'yaml'
 import { isRawJSON, numberOf, parsed } from './numbers.js'
@@ -17,7 +17,7 @@ export interface Edit {
   loc: Path
   after?: unknown
 }
-/** `edits` is JSON, because a copy between threads would lose the form of numbers. */
+/** `edits` is JSON text, because a copy between threads would lose the form of numbers. */
 export type Task = { text: string } | { paths: Path[] } | { text: string; definition: string; edits: string }
 
 type Locate = (path: Path) => Place | undefined

@@ -29,7 +29,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const [checked, setFound] = useState<Found | null>(null)
   const of = useRecord<ToolRecord>('tools', id, rights, FRESH)
   const { record, now, shown, typed, changed, isEditable, mayEdit, mayCreate } = of
-  const draft = shown.definition // while the tool is loading, only a repeated proposal has a definition
+  const draft = shown.definition // before the tool is loaded, only a repeated proposal has a definition
   const typedText = useRef(draft ? () => JSON.stringify(draft, null, 2) : undefined) // keeps the text while another user's change is loaded
   const stored = useMemo(() => (record?.definition ? JSON.stringify(record.definition, null, 2) : ''), [record])
   const text = useMemo(() => typedText.current?.() ?? stored, [record])
