@@ -1,7 +1,7 @@
 import { type Expression, type SqlBool, sql } from 'kysely'
 import { anyOf, lit, on } from '../db/statements/queries.js'
 
-/* SQL expressions for rights on one agent or tool (DECISIONS section 6, migration 0016). Reads and write checks share them. */
+/* SQL expressions for rights on one agent or tool (DECISIONS section 6). They call functions of migration 0016. */
 
 /** A user's access to an agent by ownership, by shares, or because it is public. The rights of administrators are checked separately. */
 export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'

@@ -26,7 +26,7 @@ export interface RoutePolicy {
   asksWithin?: true
   /** True if the answer contains secrets of tools. Only runtime tokens can call such a route. */
   answersSecrets?: true
-  /** True if the route creates a resource. Bound tokens and group managers must not do so. */
+  /** True if the route creates a resource. Bound tokens and group managers cannot call such a route. */
   creates?: true
   /** True if `X-Onyx-Authorization` takes precedence over `Authorization`. */
   takesOnyxHeader?: true

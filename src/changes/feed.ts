@@ -30,7 +30,7 @@ type FeedPage = { rows: FeedRow[] | null; last: string | null }
 
 /**
  * Reads a page of changes after a position. Returns no row if the feed does not contain the position or a later row was pruned. `last` is the cursor of
- * the last examined row, after which the next page begins. After a full page, the next page begins after its last change.
+ * the last examined row. The next page begins after `last` or, if the page is full, after the last change of the page.
  */
 export const readFeed = statement<
   ViewerParameters & { kind: ChangeKind | null; rows: number; feed: string; transaction: string; place: string },

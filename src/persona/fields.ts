@@ -43,10 +43,7 @@ const keptWhenAbsent = {
 }
 
 interface Changeable {
-  /**
-   * `owner`: changes by anyone but the owner and administrators are refused. `admin`: changes by anyone but administrators are ignored or, with strict
-   * handling, refused.
-   */
+  /** `owner`: others than the owner and administrators are refused. `admin`: changes by others than administrators are ignored unless handling is strict. */
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
   /** True if an empty list from an editor changes nothing, because Onyx's web form always sends an empty list. */
   readonly keptIfEmpty?: true

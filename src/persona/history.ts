@@ -109,7 +109,7 @@ async function visibleRecords(db: Kysely<Tables>, state: PersonaState, others: A
     const records: (Id | { id: Id })[] = found[relation]
     return [relation, new Set([...idsOf(state, relation), ...records.map(idOf)])]
   })
-  const seen = Object.fromEntries(ids) as Record<Relation, Set<Id>> // one set of ids for each relation
+  const seen = Object.fromEntries(ids) as Record<Relation, Set<Id>>
   return { related: relatedWith(state, found), seen }
 }
 

@@ -60,7 +60,7 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   },
 }
 
-/** If more agents have a tool, a request to delete the tool is refused. */
+/** If more agents than this have a tool, a request to delete the tool is refused. */
 const RELEASED_MAX = 100
 
 /** With a `request`, detaches a tool from the agents that the caller may update; otherwise, from deleted agents. Returns the ids of the changed agents. */

@@ -47,7 +47,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   isVisible,
   isAlone: ({ changes }) => !changes.some(({ field }) => isRelation(field)),
   decide: async (db, state, update, locks) => {
-    requireEditable(state, update.caller, update.proposes) // checked before rows are locked
+    requireEditable(state, update.caller, update.proposes) // first, so that callers without rights lock no rows
     const applied = appliedTo(state, update)
     if (locks) await lockRemoved(db, state, applied.content)
     const attached = attachedIds(state, applied.content)

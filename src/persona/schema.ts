@@ -11,7 +11,7 @@ const PROPERTIES = Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) =
 /** The body of an agent's creation or update. */
 export const PersonaUpsertRequest = Type.Object(PROPERTIES as unknown as RequestProperties, {
   $id: 'PersonaUpsertRequest',
-  description: 'An update keeps absent optional fields. A creation gives them their default values.',
+  description: 'In an update, absent optional fields keep their values. In a creation, they get their default values.',
 })
 export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
 

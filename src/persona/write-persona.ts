@@ -35,7 +35,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: PersonaOpti
     summary: 'Update Persona',
     description:
       'Changes an agent. With `update_mask`, only the fields in the mask are changed, and the body needs only these. ' +
-      'Without `update_mask`, the body must have the twelve required fields, and absent optional fields are kept. Returns ' +
+      'Without `update_mask`, the body must have the twelve required fields, and absent optional fields keep their values. Returns ' +
       'the updated agent. With an empty `update_mask=` and the body `{}`, nothing changes. ' +
       BODY_BOUNDS,
     record: PersonaSnapshot,

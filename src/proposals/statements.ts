@@ -9,7 +9,7 @@ import type { CheckedDefinition } from '../tool/rules.js'
 import { CHANGES_READ_MAX } from '../updates/precondition.js'
 import type { ProposedFields } from './kinds.js'
 
-/** A proposal that the caller can see. `record` has a name and a version if the caller can see the record. */
+/** A proposal that the caller can see. `record` has a name and a version only if the caller can see the record. */
 export interface ProposalRow {
   id: number
   kind: ResourceKind

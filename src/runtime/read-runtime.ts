@@ -165,8 +165,8 @@ async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: 
 const NAME_CHARACTERS = 64
 
 /**
- * Makes function names unique among all tools. A name that occurs more than once gets the suffix `_TOOLID`, or `_2_TOOLID` and so on if that name is
- * taken. A name that would become too long is cut before the suffix.
+ * Makes function names unique among all tools. A name that occurs more than once gets the suffix `_TOOLID` or, if the result is taken, `_2_TOOLID` and
+ * so on. A name that would become too long is cut before the suffix.
  */
 export function withUniqueNames(tools: readonly CallableTool[]): CallableTool[] {
   const uses = new Map<string, number>()

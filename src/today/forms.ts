@@ -9,7 +9,7 @@ import { flag, identifier, list, nullable } from '../validation/vocabulary.js'
 
 /* Converts requests and answers between Onyx's newer API below `/api` and the API at the root. */
 
-/** The fields that the API at the root requires. Below `/api`, a field that is absent or null keeps its stored value. */
+/** The fields that only the API at the root requires. Below `/api`, a field that is absent or null keeps its stored value. */
 const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')
 
 const EMPTY = 'an empty list'

@@ -3,7 +3,7 @@ import { type Expression, type QueryCreator, sql } from 'kysely'
 import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { AuditTable, Tables } from '../db/tables.js'
 
-/** The author of a change in the audit trail. `actor_id` is null for the operator. `command` is the `agentctl` command without secret or personal values. */
+/** The author of a change, for the audit trail. `actor_id` is null for the operator. `command` is the `agentctl` command without secret or personal values. */
 export type Actor = Pick<AuditTable, 'actor_id' | 'token_id' | 'request_id' | 'client_address' | 'command'>
 
 /** The values of one field before and after a change. Secrets are shown as masks. */

@@ -228,7 +228,7 @@ export async function decide<T extends ResourceTypes>(
   locks = false,
 ): Promise<T['Decision']> {
   const decision = await resource.decide(db, state, request, locks).catch(error => {
-    // The mask can be from the older version in `If-Match`. The answer is then a 412 with the changes since that version.
+    // The unknown mask can be from the older version in `If-Match`. The answer is then a 412 with the changes since that version.
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined
   })

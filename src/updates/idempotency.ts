@@ -13,7 +13,7 @@ import { sha256 } from './audit.js'
 export interface RequestKey {
   /** The SHA-256, in hex, of the caller's id and the `Idempotency-Key`. */
   key: string
-  /** The id of the key in the key ring that hashes header values in the fingerprint; null if the request has none. */
+  /** The id of the key ring's key that hashes header values in the fingerprint; null without header values. */
   secretKeyId: string | null
   /** Returns the SHA-256 of the request, in hex. Header values are first hashed with the key `secretKeyId`. */
   fingerprint(secretKeyId: string | null): string
@@ -31,7 +31,7 @@ export function requestKey(
   return { key: sha256(JSON.stringify([caller.userId, key])), secretKeyId, fingerprint }
 }
 
-/** The result of the first request with a key. */
+/** The result of the first request with a given key. */
 export interface FirstAnswer {
   /** The id of the resource. Absent if a release before 3.0 stored the row for an update without changes. The path then contains the id. */
   id?: number

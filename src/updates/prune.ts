@@ -48,8 +48,8 @@ export async function pruneHistory(
 }
 
 /**
- * Removes the differences of each resource beyond `versionsMax` versions or 64 MiB. `minutes`: examines only resources that changed in the last
- * `minutes`. Always keeps the newest difference, so that the last change can be shown and reverted. Returns the number of removed differences.
+ * Removes the differences of each resource beyond `versionsMax` versions or 64 MiB. With `minutes`, examines only resources that changed in that time.
+ * Always keeps the newest difference, so that the last change can be shown and reverted. Returns the number of removed differences.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
   const when = minutes === undefined ? sql`true` : sql`at > now() - make_interval(mins => ${minutes}::integer)`

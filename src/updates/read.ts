@@ -55,8 +55,8 @@ export async function inOneSnapshot<Result>(
 }
 
 /**
- * Returns the values at `version` of all fields that have changed since. The first audit row after `version` that changes a field contains its value.
- * Throws `Refused` and `VersionGone`.
+ * Returns the values at `version` of all fields that have changed since. Each is the old value in the first audit row after `version` that changes the
+ * field. Throws `Refused` and `VersionGone`.
  */
 export async function readPast(
   db: Kysely<Tables>,
@@ -77,7 +77,7 @@ export async function readPast(
     .distinctOn('change.key')
     .orderBy('change.key')
     .orderBy('a.version_after')
-  // One statement reads all, because rows can be pruned at any time.
+  // One statement reads everything, because rows can be pruned at any time.
   const pruned = rows.where('a.version_after', '>', version).where('a.difference', 'is', null)
   const newest = pruned.select('a.version_after').orderBy('a.version_after', 'desc').limit(1)
   const found = db.selectNoFrom([first.as('oldest'), newest.as('to'), jsonArrayFrom(changed).as('changes')])
@@ -94,7 +94,7 @@ export async function readPast(
       'deleted',
       'At that version, this id belonged to another record, which has been deleted. Choose a later version.',
     )
-  // Every resource has a name. An empty name means that the tool was removed at that version and created again later.
+  // Every resource has a name. An empty name means that the tool did not exist at that version.
   if (values.deleted === true || values.name === '')
     throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted. Choose another version.`)
   if (to === null) return values

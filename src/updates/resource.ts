@@ -88,7 +88,7 @@ export interface ResourceTypes {
 /** The kind of a request, as a noun in messages. */
 export type Act = 'update' | 'creation' | 'deletion' | 'restoration'
 
-/** The functions of one kind of resource for the update engine. */
+/** The functions that the update engine needs for one kind of resource. */
 export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
   readonly act: Act

@@ -81,8 +81,8 @@ const SETS_MAX = 50
 
 /**
  * Returns a function that stores a decision with one statement. It returns the statement's row, or undefined if nothing was stored. Each set of changed
- * columns has its own prepared statement. After `SETS_MAX` statements, other sets use the one that sets all columns. `build` gets the new values as
- * parameters with the names of the columns. `own`: the parameters of only one kind of resource.
+ * columns has its own prepared statement. After `SETS_MAX` statements, all other sets use one statement for all columns. `build` gets the new values as
+ * parameters with the names of the columns. `own`: the parameters that only this kind of resource has.
  */
 export function writing<Name extends string, Own extends object, R>(
   name: string,

@@ -69,6 +69,6 @@ function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { k
     return 'Look for the record in the list before you repeat the request, to avoid a second record. Send an Idempotency-Key with the next creation.'
   if (act === 'deletion') return 'Repeat the request: 404 then means that the deletion was applied.'
   if (precondition.kind !== 'tags')
-    return 'Read the record before you repeat the request, because the repetition could overwrite later changes of others.'
+    return 'Read the record before you repeat the request, because the repetition could overwrite changes that others have made since.'
   return 'Repeat the request with the same If-Match: 200 or 204 means that the change is stored, and 412 names later changes.'
 }
