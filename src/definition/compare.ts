@@ -13,16 +13,16 @@ export const CHANGE_KINDS = [
 
 /** A difference in the functions that a model gets, or in how they are called. */
 export interface DefinitionChange {
-  /** `changed` is the kind of all other differences. */
+  /** `changed`: a difference of no other kind. */
   kind: (typeof CHANGE_KINDS)[number]
-  /** The operationId; empty for a change of the whole definition. */
+  /** The operationId; empty for a change outside operations. */
   operation: string
-  /** The argument, or a property of it, for example `requestBody.name`. */
+  /** The argument or one of its properties, for example `requestBody.name`. */
   argument?: string
-  /** The previous type or address; `to` is the new one. For a new argument, `to` is `required` or `optional`. */
+  /** The previous type, address or function. `to` is the new one or, for a new argument, `required` or `optional`. */
   from?: string
   to?: string
-  /** The values that are no longer listed; `added` has the new ones. At most 100 each. */
+  /** The values that the schema no longer lists. `added`: new values or origins. At most 100 each. */
   removed?: unknown[]
   added?: unknown[]
   /** The place in the new definition; absent if the operation was removed. */
@@ -39,8 +39,8 @@ const SHOWN = 5
 const DEFINITIONS = '#/$defs/'
 
 /**
- * Returns the changes for a model and its operator if `after` replaces `before`. Matches operations by operationId, and arguments by the name that the
- * model uses. `headerNames` are the tool's custom headers. `headerNamesBefore` are its previous headers, if they differ.
+ * Returns the changes if `after` replaces `before`. Matches operations by operationId, and arguments by the name that the model uses. `headerNames` are
+ * the tool's custom headers. If the headers change too, `headerNamesBefore` are the previous ones.
  */
 export function definitionChanges(
   before: unknown,
@@ -74,7 +74,10 @@ export function definitionChanges(
     reportServer('origin_changed', `calls ${shown('may also go to', others)}`, { added: others.slice(0, MOST_LISTED) })
   const security = (each: unknown) => [Object(each).security, Object(Object(each).components).securitySchemes]
   if (!isDeepStrictEqual(security(before), security(after)))
-    reportOf('', [...at, 'security'])('changed', 'the security schemes or requirements of the definition changed')
+    reportOf('', [...at, 'security'])(
+      'changed',
+      'the security schemes or security requirements of the definition changed',
+    )
   const byId = new Map(next.map(each => [each.operationId, each]))
   for (const each of old) {
     const same = byId.get(each.operationId)
@@ -117,13 +120,13 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
       report('changed', `the schema ${quote(name)} inside the arguments changed`)
 }
 
-/** Returns the schema with its reference resolved and the keywords next to the reference merged in. */
+/** Resolves the schema's reference. Keywords next to the reference take precedence. */
 function resolved(schema: JsonSchema, $defs: Schemas): Schema {
   const { $ref, ...others } = asObject(schema)
   return $ref === undefined ? others : { ...asObject($defs[String($ref).slice(DEFINITIONS.length)] ?? true), ...others }
 }
 
-/** Reports differences in the properties and required properties of two object schemas. Returns the properties that both schemas have, with their paths. */
+/** Reports properties that were added, removed, or became required or optional. Returns the properties that both schemas have, with their paths. */
 function sharedMembers(old: Schema, next: Schema, path: string, report: Report): [string, JsonSchema, JsonSchema][] {
   const from = new Map<string, JsonSchema>(Object.entries(Object(old.properties)))
   const to = new Map<string, JsonSchema>(Object.entries(Object(next.properties)))
@@ -142,7 +145,7 @@ function sharedMembers(old: Schema, next: Schema, path: string, report: Report):
   })
 }
 
-/** Reports the differences of two schemas of one argument. Ignores the keywords in `reported`. */
+/** Reports how the schema of an argument changed. Ignores the keywords in `reported`. */
 function compareSchemas(old: Schema, next: Schema, argument: string, report: Report, reported: string[] = []): void {
   const subject = `the argument ${quote(argument)}`
   const [from, to] = [typeOf(old), typeOf(next)]

@@ -7,7 +7,7 @@ import { convertSwagger } from './swagger.js'
 
 export interface Edit {
   op: 'add' | 'replace'
-  /** The place in the completed definition. A conversion has the place of the whole definition, without `before` and `after`. */
+  /** The place in the completed definition. A Swagger conversion is one edit of the whole definition, without `before` and `after`. */
   loc: Loc
   before?: unknown
   after?: unknown
@@ -15,7 +15,7 @@ export interface Edit {
   msg: string
 }
 
-/** A completed definition. The places of edits, faults and warnings are places in `definition`. */
+/** A completed definition. The `loc` of each edit, fault and warning refers to `definition`. */
 export interface Completion {
   definition: unknown
   edits: Edit[]
@@ -27,7 +27,7 @@ interface Made extends Omit<Edit, 'loc'> {
   readonly key: string | number
 }
 
-/** An operation and its path. `items` are the path item and the path items that it refers to, in turn. */
+/** An operation and its path. `items` is the chain of references that begins with the path item. */
 interface Use {
   readonly path: string
   readonly items: readonly Schema[]
@@ -37,16 +37,15 @@ interface Use {
 
 /** Definitions with one of these faults are not completed. */
 const BEYOND = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
-/** A completion may add this number of characters and `ADDED_FOR_EACH` for each given one, at most `MOST_ADDED`, so that a small definition cannot grow to megabytes. */
+/** A completion may add this number of characters, plus `ADDED_FOR_EACH` for each character of the definition, at most `MOST_ADDED`. */
 const ADDED_CHARACTERS = 256 * 1024
 const ADDED_FOR_EACH = 16
 const MOST_ADDED = 32 * 1024 * 1024
 const NAME_CHARACTERS = 60
 
 /**
- * Adds missing parts to a definition and lists each edit. Converts Swagger 2.0 to OpenAPI 3.0. Sets `server` if the definition has no absolute server.
- * Adds missing operationIds, summaries and path parameters, and makes repeated operationIds unique. `check` has the remaining faults. Does not change
- * the given definition.
+ * Completes a copy of a definition and lists each edit. Converts Swagger 2.0 to OpenAPI 3.0. Adds missing operationIds, summaries and path parameters,
+ * and renames repeated operationIds. `server` is added if there is no server, or completes a relative URL. `check` has the remaining faults.
  */
 export function completeDefinition(given: unknown, options: CheckOptions & { server?: string } = {}): Completion {
   const { server, at = DEFAULT_AT } = options
@@ -63,7 +62,7 @@ export function completeDefinition(given: unknown, options: CheckOptions & { ser
     edits.push({ op: 'replace', loc: [...at], type: 'swagger_converted', msg })
   }
   if (document === undefined) {
-    const msg = `the converted definition would have more than ${most} characters: list fewer media types in "consumes" and "produces", because each of them repeats the schemas`
+    const msg = `the converted definition would have more than ${most} characters: list fewer media types in "consumes" and "produces", because each media type repeats the schemas`
     const check = { ok: false as const, faults: [{ loc: [...at], msg, type: 'definition_too_large' }], warnings: [] }
     return { definition: given, edits: [], check }
   }
@@ -130,15 +129,15 @@ class Completing {
     return uses
   }
 
-  /** Gives an operation a unique id. `owners` are the earlier operations by id. */
+  /** Gives an operation a unique id. `owners`: the completed operations by id. */
   private completeId({ path, method, operation }: Use, owners: Map<unknown, Schema>): void {
     const id = operation.operationId
     const owner = owners.get(id)
     if (isBlank(id)) {
-      const msg = 'the operation had no operationId; this one is derived from its path and method'
+      const msg = 'the operation had no operationId, so this operationId was made from the path and method'
       this.set(operation, 'operationId', this.free(madeId(method, path)), 'operation_id_added', msg)
     } else if (typeof id === 'string' && owner !== undefined && owner !== operation) {
-      const msg = `an earlier operation has the operationId ${quote(id)}, so this operationId was changed`
+      const msg = `another operation has the operationId ${quote(id)}, so the operationId of this operation was changed`
       this.set(operation, 'operationId', this.free(`${id}_${method.toLowerCase()}`), 'operation_id_renamed', msg)
     }
     if (!owners.has(operation.operationId)) owners.set(operation.operationId, operation)
@@ -153,7 +152,7 @@ class Completing {
 
   private completeSummary({ path, method, operation }: Use): void {
     if (!isBlank(operation.summary) || !isBlank(operation.description)) return
-    const msg = 'the operation had neither summary nor description; this summary is its method and path'
+    const msg = 'the operation had neither summary nor description, so its method and path became the summary'
     this.set(operation, 'summary', `${method.toUpperCase()} ${path}`, 'summary_added', msg)
   }
 
@@ -175,7 +174,7 @@ class Completing {
     this.set(operation, 'parameters', [...own, ...added], 'parameters_added', msg)
   }
 
-  /** Sets a member and records the edit, unless the size limit is exceeded. */
+  /** Sets a member and records the edit, unless the edit exceeds the size limit. */
   private set(holder: Schema, key: string, after: unknown, type: string, msg: string): void {
     const before = holder[key]
     const made = { op: before === undefined ? ('add' as const) : ('replace' as const), type, msg, after }
@@ -186,7 +185,7 @@ class Completing {
   }
 }
 
-/** Makes an id from a path and a method in FastAPI's form, for example `items_item_id_get`. */
+/** Makes an operationId in FastAPI's form, for example `items_item_id_get`. */
 function madeId(method: string, path: string): string {
   const bare = path.slice(0, 1024).normalize('NFKD').replace(/\p{M}/gu, '')
   const words = bare.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')

@@ -6,13 +6,13 @@ const JSON_TYPE = 'application/json'
 const MULTIPART = 'multipart/form-data'
 const ANY_TYPE = '*/*'
 const SECTIONS = new Map(Object.entries({ definitions: 'schemas', parameters: 'parameters', responses: 'responses' }))
-/** Members of parameters, form fields and headers that are part of `schema` in OpenAPI 3. */
+/** Members of a parameter, form field or header that OpenAPI 3 has in `schema`. */
 const SCHEMA_MEMBERS = new Set(
   `type format items default enum maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems
   minItems uniqueItems multipleOf x-nullable`.split(/\s+/),
 )
 const SCHEMAS = new Set('items additionalProperties not allOf anyOf oneOf'.split(' '))
-/** The encoding of a list for each `collectionFormat`, in a query or a form. */
+/** The OpenAPI 3 style for each `collectionFormat` in a query or form. */
 const STYLES = new Map<unknown, Schema>([
   ['multi', {}],
   ['csv', { explode: false }],
@@ -21,16 +21,15 @@ const STYLES = new Map<unknown, Schema>([
 ])
 const FLOWS = new Map(Object.entries({ application: 'clientCredentials', accessCode: 'authorizationCode' }))
 /**
- * Converts a Swagger 2.0 document to OpenAPI 3.0. Parts that cannot be converted are kept, and the check reports such parts. `scheme` is used if the
- * document has a host but no schemes. Returns undefined if the copies of body schemas, one for each operation and media type, exceed `mostCopied`
- * characters.
+ * Converts a Swagger 2.0 document to OpenAPI 3.0. Keeps parts that cannot be converted, so that the check reports them. `scheme` is used if the document
+ * has a host but no schemes. Returns undefined if schemas, repeated for each operation and media type, exceed `mostCopied` characters.
  */
 export function convertSwagger(given: Schema, scheme: string, mostCopied: number): Schema | undefined {
   return new Conversion(given, scheme, mostCopied).document()
 }
 
 class Conversion {
-  /** Components for schemas within `paths` that are the target of a reference. */
+  /** The schemas inside `paths` that references point at. They become components. */
   private readonly moved: Schema = {}
   private readonly references: References
   private copied = 0
@@ -58,7 +57,7 @@ class Conversion {
     if (this.copied > this.mostCopied) return undefined
     const isEmpty = Object.values(components).every(each => each === undefined)
     const document = { openapi: '3.0.4', info, servers: this.serversOf(schemes), ...rest, paths: items }
-    // Copies the document, so that undefined members are removed and no parts are shared.
+    // A JSON copy has no undefined members and shares no objects.
     return JSON.parse(JSON.stringify(isEmpty ? document : { ...document, components }))
   }
 
@@ -176,7 +175,7 @@ class Conversion {
     return Object.fromEntries(types.map(type => [type, media]))
   }
 
-  /** Converts a schema. `name` is the name of the definition, if it has one. */
+  /** Converts a schema. `name` is its name in `definitions`, if any. */
   private schema(given: unknown, name?: string): unknown {
     if (Array.isArray(given)) return given.map(each => this.schema(each))
     const schema = mapped(given, (value, key) => {
@@ -191,7 +190,7 @@ class Conversion {
     return { ...others, ...file, nullable }
   }
 
-  /** Converts a reference, so that it refers to the same part of the converted document. */
+  /** Returns the reference to the same part in the converted document. */
   private reference(ref: unknown): unknown {
     const [, section = '', rest] = /^#\/([^/]+)(.*)$/s.exec(textOf(ref)) ?? []
     const to = SECTIONS.get(section)
@@ -222,13 +221,13 @@ function isBody(entry: unknown): entry is Schema {
   return isObject(entry) && (entry.in === 'body' || entry.in === 'formData')
 }
 
-/** Returns the media types of a list. Replaces `ANY_TYPE` and an empty list with JSON. */
+/** Returns the media types in a list. `ANY_TYPE` and an empty list become JSON. */
 function typesOf(types: unknown): string[] {
   const named = (Array.isArray(types) ? types : []).filter(each => typeof each === 'string')
   return named.length === 0 ? [JSON_TYPE] : [...new Set(named.map(each => (each === ANY_TYPE ? JSON_TYPE : each)))]
 }
 
-/** Returns the encoding of a list. Keeps a `collectionFormat` that cannot be converted. */
+/** Returns the OpenAPI 3 style of a parameter. Keeps a `collectionFormat` without such a style. */
 function styleOf({ type, in: location, collectionFormat }: Schema): Schema {
   const isForm = location === 'query' || location === 'formData'
   const style = isForm ? STYLES.get(collectionFormat ?? 'csv') : (collectionFormat ?? 'csv') === 'csv' ? {} : undefined
@@ -236,7 +235,7 @@ function styleOf({ type, in: location, collectionFormat }: Schema): Schema {
   return style ?? { collectionFormat }
 }
 
-/** Makes a discriminator. In Swagger 2.0, its values are the names of the definition and of the definitions that extend it. */
+/** Makes a discriminator. In Swagger 2.0, the possible values are the names of the definition and its subtypes. */
 function discriminator(propertyName: string, schema: Schema, name: string | undefined): Schema {
   const listed = Object(Object(schema.properties)[propertyName]).enum
   const isOne = name !== undefined && (!Array.isArray(listed) || listed.includes(name))

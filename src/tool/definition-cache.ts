@@ -4,7 +4,7 @@ import { type Executor, statement } from '../db/statements/statement.js'
 import { TRY_AGAIN, Unavailable } from '../errors.js'
 import type { CheckedDefinition } from './rules.js'
 
-/* A cache of definitions by hash in hex. A definition never changes, so no entry can become stale. */
+/* A cache of definitions by hash (hex). A stored definition never changes, so no entry can become stale. */
 
 const known = new LRUCache<string, CheckedDefinition>({
   maxSize: 4 * 1024 * 1024,
@@ -12,7 +12,7 @@ const known = new LRUCache<string, CheckedDefinition>({
 })
 
 export interface Definitions {
-  /** The text of a tool's definition; `null` if the tool has none. Throws `Unavailable` if the definition was pruned after the tool was read. */
+  /** The JSON text of a tool's definition; the text `null` if the tool has none. Throws `Unavailable` if the definition was pruned after the tool was read. */
   of(tool: { definition_hash: string | null }): string
 }
 
@@ -21,7 +21,7 @@ export async function definitionsOf(executor: Executor, hashes: readonly (string
   return { of: ({ definition_hash: hash }) => (hash === null ? 'null' : kept(found.get(hash)).text) }
 }
 
-/** Returns a definition. Throws `Unavailable` if it is undefined, because it was pruned after its hash was read. */
+/** Returns the definition. Throws `Unavailable` if it is undefined: it was pruned after the hash was read. */
 export function kept(definition: CheckedDefinition | undefined): CheckedDefinition {
   if (definition !== undefined) return definition
   throw new Unavailable('overloaded', `A definition was removed while it was being read. ${TRY_AGAIN}`, 'not_applied')

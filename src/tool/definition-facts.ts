@@ -1,18 +1,18 @@
 import { LRUCache } from 'lru-cache'
 
-/* A cache of facts about definitions by hash in hex. Workers load this file, so it must not import the database. */
+/* A cache of facts about definitions by hash (hex). Workers load this file, so it must not import the database. */
 
 interface Facts {
   origins?: ReadonlySet<string>
-  /** The result of the last check without faults. `headers` are the options of the check. */
+  /** The last check that found no faults. `headers` are the options of this check. */
   checked?: { headers: string; notes: string[]; names: readonly string[] }
-  /** True if the definition is stored. If it was pruned later, a write violates a foreign key, and the retry stores the definition again. */
+  /** True if the definition was stored. If it was pruned since, a write violates a foreign key, and the retry stores the definition again. */
   isStored?: boolean
 }
 
 const facts = new LRUCache<string, Facts>({ max: 2_000 })
 
-/** Returns the cached facts about a definition. Without a definition, there are no origins. */
+/** Returns the cached facts about a definition. A tool without a definition has no origins. */
 export function factsOf(hash: string | null): Facts {
   return hash === null ? { origins: new Set() } : (facts.get(hash) ?? {})
 }

@@ -5,8 +5,8 @@ const STRING_OR_BLANKS = /("[^"\\]*(?:\\.[^"\\]*)*")|\s+/g
 const ESCAPED = /"(?:[^"\\]*\\.)+[^"\\]*"/g
 
 /**
- * Returns the text of the definition in a valid JSON body. If the key is repeated, the last definition is used. Removes blanks and writes escapes as
- * `JSON.stringify` does. Does not change numbers.
+ * Returns the text of `definition` in a valid JSON body. If the body repeats this key, uses the last one. Removes blanks outside strings, and writes
+ * escapes as `JSON.stringify` does. Does not change numbers.
  */
 export function definitionTextIn(body: string): string {
   const { text, isCompact } = writtenIn(body)

@@ -35,7 +35,7 @@ export function hasNamesBeside(param: Param<{ id: number; names: readonly string
   return sql<boolean>`(select has_names from names_beside(${param('id')}, ${param('names')}))`
 }
 
-/** Finds other tools with a function named in `names`, on the agents that have the tool `id` and that the viewer can see. */
+/** Finds tools that have a function named in `names` and share an agent with the tool `id`. The viewer must be able to see the agent. */
 const readToolsBeside = statement<ViewerParameters & Pick<NamedTool, 'id' | 'names'>, NamedTool>(
   'tools_beside',
   { ...VIEWER_TYPES, id: 'integer', names: 'text[]' },

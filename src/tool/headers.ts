@@ -15,7 +15,7 @@ const NAME_CHARACTERS_MAX = 256
 const VALUE_BYTES_MAX = 8192
 
 export type Header = Static<typeof Header>
-/** A custom header. `headerFaults` checks names and values, because their faults have their own types. */
+/** A custom header. Only `headerFaults` checks names and values, because faults of schemas have other types. */
 export const Header = Type.Object(
   {
     key: text({
@@ -24,13 +24,13 @@ export const Header = Type.Object(
         'ASCII letters, digits, `-`, `_` and the other characters that RFC 9110 allows in header names, without `***`.',
     }),
     value: text({
-      description: `A mask, or at most ${VALUE_BYTES_MAX} bytes in UTF-8: Latin-1 characters, and no control characters except tabs.`,
+      description: `A mask, or a new value of at most ${VALUE_BYTES_MAX} bytes in UTF-8, with only Latin-1 characters and no control characters except tabs.`,
     }),
   },
   { $id: 'Header' },
 )
 
-/** Returns the faults of custom headers in order (DECISIONS section 4). */
+/** Returns the faults of custom headers, in list order (DECISIONS section 4). */
 export function headerFaults(headers: readonly Header[]): Fault[] {
   const seen = new Set<string>()
   return headers.flatMap(({ key, value }, index) => {
@@ -50,7 +50,7 @@ function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] 
     )
   // Gateways can replace `_` and other characters with `-` (RFC 3875, section 4.1.18).
   if (FORBIDDEN.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-')))
-    return fault(`The header '${name}' must be left to the HTTP client that calls the tool`, 'forbidden')
+    return fault(`The header '${name}' cannot be set here: the HTTP client that calls the tool sets it`, 'forbidden')
   return seen.has(name.toLowerCase())
     ? fault(`The header '${name}' is already in the list (case does not matter)`, 'duplicate')
     : []
@@ -60,13 +60,13 @@ function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] 
 const SENDABLE = /^[\x21-\x7e\xa1-\xac\xae-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa1-\xac\xae-\xff])?$/
 
 function valueFaults(value: string, loc: Loc): Fault[] {
-  if (looksMasked(value)) return [] // `redactionFaults` reports the value as `mask_mismatch`
+  if (looksMasked(value)) return [] // `redactionFaults` checks masks
   if (SENDABLE.test(value) && Buffer.byteLength(value) <= VALUE_BYTES_MAX) return []
-  const msg = `The header value must have 1 to ${VALUE_BYTES_MAX} bytes in UTF-8, and only Latin-1 characters: no control characters except tabs, and no blanks or soft hyphens at the ends`
+  const msg = `The header value must have 1 to ${VALUE_BYTES_MAX} bytes in UTF-8, only Latin-1 characters, no control characters except tabs, and no blank or soft hyphen at the beginning or end`
   return [{ loc, msg, type: 'header_value_invalid' }]
 }
 
-/** Returns headers with their masks, as answers and audit rows show them. */
+/** Returns headers with masks, as in answers and audit rows. */
 export function shownHeaders(headers: readonly { name: string; mask: string }[]): Header[] {
   return headers.map(({ name, mask }) => ({ key: name, value: shownMask(mask) }))
 }

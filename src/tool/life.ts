@@ -18,13 +18,13 @@ export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act
 
 interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
   Request: Restoration & { ring: KeyRing }
-  /** `left`: the fields that are not restored: those that no caller can set, and headers, because secrets are never restored. */
+  /** `left` has the fields that differ but are not restored: headers, and fields that no caller can set. */
   Decision: ToolDecision & { left: ReadonlyMap<string, string> }
 }
 
 /**
- * Restores an earlier version of a tool as a new version, with the rights and rules of an update. Secrets are not restored, and the definition is not
- * checked again.
+ * Restores an earlier version of a tool as a new version. The rights and rules of an update apply, but the definition is not checked again. Secrets are
+ * not restored.
  */
 export const toolRestoration: VersionedResource<RestoreTypes> = {
   ...toolResource,
@@ -43,7 +43,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const differing = columns.filter(column => !sameValue(decision.after[column], then[column]))
     const left = new Map<string, string>(differing.map(column => [column, column]))
     const made = restored(decision, request, left)
-    // Added after `restored`, because strict handling must not refuse a restoration only because secrets are never restored.
+    // Added after `restored`, so that strict handling accepts a restoration that only leaves headers out.
     if (!sameValue(shownHeaders(then.headers), shownHeaders(state.headers)))
       left.set('custom_headers', 'custom_headers')
     return made
@@ -51,8 +51,8 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
 }
 
 /**
- * Detaches a tool from the agents that the caller of `request` may update or, without a `request`, from deleted agents. Returns the agents' ids. The
- * function is passed as an argument, because this folder must not depend on agents.
+ * Detaches a tool from the agents that the caller of `request` may update or, without a `request`, from deleted agents. Returns the agents' ids. Callers
+ * pass this function, because this folder must not depend on agents.
  */
 export type ReleaseTool = (
   trx: Transaction<Tables>,
@@ -65,7 +65,7 @@ interface ToolDeletion extends UpdateRequest {
   release: ReleaseTool
   /** True if the deletion also detaches the tool from agents that the caller may update. Any other agent with the tool prevents the deletion. */
   detaches: boolean
-  /** The agents that the tool was detached from, including those of earlier attempts. */
+  /** The agents that the tool was detached from. Retries add to this set. */
   detached: Set<number>
 }
 
@@ -82,8 +82,8 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     requireManageable(state)
     const trx = db as Transaction<Tables> // a deletion always runs in a transaction
     const { id, managed_as } = state
-    // A group manager's right to a tool can depend on its agents, so a deletion by a group manager detaches nothing. Agents are locked before the tool,
-    // as when a tool is attached.
+    // A group manager's right to a tool can depend on the tool's agents, so a deletion by a group manager detaches nothing. Agents are locked before the
+    // tool, as when a tool is attached.
     const released = detaches && managed_as !== 'group' ? await release(trx, id, actor, request) : []
     for (const agent of released) detached.add(agent)
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()

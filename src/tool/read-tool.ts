@@ -23,8 +23,8 @@ export function registerReadTool(app: FastifyInstance, options: ReadToolOptions)
       summary: 'Read Tool',
       description:
         'Returns a tool. `custom_headers` has masked values for callers who may manage the tool, and is `null` for all others. Send ' +
-        'the `ETag` as `If-Match` of an update. `version` returns that version of the tool. `view=functions` returns the functions that a ' +
-        'model gets and how their arguments are sent, or `faults` if the stored definition is no longer accepted.',
+        'the `ETag` as `If-Match` of an update. With `version`, returns that version of the tool. With `view=functions`, returns the ' +
+        'functions that a model gets and how their arguments are sent, or `faults` if the stored definition is no longer accepted.',
       query: {
         view: queryChoice(
           ['functions'],
@@ -44,11 +44,11 @@ export function registerReadTool(app: FastifyInstance, options: ReadToolOptions)
 
 const PRESENT_ONLY = {
   loc: ['query', 'view'],
-  msg: 'view=functions shows the current functions: omit version',
+  msg: 'view=functions cannot be combined with version: it shows only the current functions',
   type: 'view_conflict',
 }
 
-/** Registers the list of tools, the read of one tool, and its history. */
+/** Registers the list of tools, the read of one tool, and the history of a tool. */
 export function registerReadTools(app: FastifyInstance, options: ReadToolOptions): void {
   registerList(app, options, { resource: 'tool', record: ToolSummary, read: readToolPage })
   registerReadTool(app, options)

@@ -62,7 +62,7 @@ export interface ToolDecision extends Decision {
   headers: PlannedHeader[] | null
   /** Warnings for the caller about new destinations of secrets. */
   notes: string[]
-  /** True if an agent with this tool has another tool with a function of the same name. Set after a new definition was stored. */
+  /** True if another tool of an agent with this tool has a function of the same name. Set when a new definition is stored. */
   hasNamesBeside?: boolean | undefined
 }
 
@@ -93,7 +93,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   }
 }
 
-/** Returns the fields that differ, in the order of the table. `headers` is null if the stored headers are kept. */
+/** Returns the fields that differ, in the order of `FIELDS`. `headers` is null if the stored headers are kept. */
 export function changedFields(state: ToolState, content: ToolContent, headers: PlannedHeader[] | null): Change[] {
   const before = auditedValues(state, state.headers)
   const after = auditedValues(content, headers ?? state.headers)
@@ -103,12 +103,12 @@ export function changedFields(state: ToolState, content: ToolContent, headers: P
   })
 }
 
-/** Returns the fields as audit rows show them: the definition as its hash, and headers with masks. */
+/** Returns the fields as in audit rows: the definition as a hash, and headers with masks. */
 export function auditedValues(content: ToolContent, headers: readonly StoredHeader[]): Record<string, unknown> {
   return { definition: content.definition_hash, custom_headers: shownHeaders(headers), ...content }
 }
 
-const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // the table's own keys
+const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // `FIELDS` has no other keys
 
 /** Throws `Refused` for a built-in tool or a tool of an MCP server, and `Forbidden` if the caller does not manage the tool. */
 export function requireManageable(state: ToolState): void {
@@ -121,8 +121,8 @@ export function requireManageable(state: ToolState): void {
 
 /** The message names no resource, because the resource could be hidden from the caller. */
 const OUT_OF_SCOPE =
-  'A group manager may update a tool only if they own it, or if all agents with the tool are shared with groups that they ' +
-  'manage and someone else attached the tool to one of these agents.'
+  'A group manager may update only their own tools and tools that meet two conditions: all agents with the tool are shared with ' +
+  "the manager's groups, and someone else attached the tool to one of these agents."
 
 /** Requires the right to update the tool or, for a built-in or MCP tool, `manage:actions`. Throws `Forbidden`. */
 export function requireHistory({ managed_as }: ToolState, caller: Caller): void {
@@ -184,8 +184,8 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
 }
 
 /**
- * Returns warnings about new destinations of secrets. Throws `Forbidden` if a group manager turns passthrough on, or adds an origin while stored
- * secrets are kept (DECISIONS section 6).
+ * Returns warnings about new destinations of secrets. Throws `Forbidden` if a group manager turns passthrough on, or adds an origin but keeps stored
+ * secrets (DECISIONS section 6).
  */
 function secretNotes(
   state: ToolState,
@@ -194,10 +194,10 @@ function secretNotes(
   { linkable, storedOrigins }: References,
 ): string[] {
   const { custom_headers: headers, oauth_config_id: config } = fields
-  const isClear = ({ value }: Header) => !looksMasked(value) // the caller knows a value in clear text, even if it equals the stored value
+  const isClear = ({ value }: Header) => !looksMasked(value) // the caller knows values that they send in clear text
   const staying = [
     ...((headers ? !headers.every(isClear) : state.headers.length > 0) ? ['stored header values'] : []),
-    // A configuration that the request names does not count as kept, if the caller may link it.
+    // A configuration that the request names and the caller may link does not count as kept.
     ...(content.oauth_config_id !== null &&
     content.oauth_config_id === state.oauth_config_id &&
     !(config && linkable !== undefined)
@@ -211,7 +211,9 @@ function secretNotes(
   const isBeyond = staying.length > 0 && added.length > 0
   if (state.managed_as === 'group' && (turnsOn || isBeyond)) {
     const what = turnsOn ? 'turn passthrough_auth on' : `let it send the ${staying.join(' and the ')} to a new server`
-    const advice = turnsOn ? '' : ' Otherwise, send an update that also replaces, removes or turns off these secrets.'
+    const advice = turnsOn
+      ? ''
+      : ' As a group manager, also replace, remove or turn off these secrets in the same update.'
     throw new Forbidden(
       `Only the owner of this tool and callers with manage:actions may ${what}.${advice}`,
       'manage:actions',
@@ -243,7 +245,7 @@ export function contentOf(state: ToolContent): ToolContent {
   return Object.fromEntries([...columns, ['definition_hash', state.definition_hash]])
 }
 
-/** A mask keeps the stored value. Clear text is encrypted with a new mask, even if it equals the stored value. */
+/** A mask keeps the stored value. A value in clear text always gets a new mask. */
 function plannedHeaders(state: ToolState, headers: Header[], ring: KeyRing): PlannedHeader[] {
   return headers.map(({ key: name, value }) => {
     const stored = headerOfMask(state, name, value)

@@ -79,7 +79,7 @@ export const ToolSummary = Type.Object(
 )
 
 export type ValidateToolRequest = Static<typeof ValidateToolRequest>
-const CHECKED = freeForm({ description: 'An OpenAPI 3.x document. With `complete=true`, also a Swagger 2.0 document.' })
+const CHECKED = freeForm({ description: 'An OpenAPI 3.x document or, with `complete=true`, a Swagger 2.0 document.' })
 export const ValidateToolRequest = Type.Object({ definition: CHECKED }, { $id: 'ValidateToolRequest' })
 
 export const MethodSpec = Type.Object(
@@ -116,7 +116,7 @@ export const ToolFunction = Type.Object(
               style: optional(text()),
               explode: optional(Type.Boolean()),
               allow_reserved: optional(Type.Boolean()),
-              content_type: optional(text({ description: 'The media type of the field, if it is sent as JSON text.' })),
+              content_type: optional(text({ description: 'The media type, if the field is sent as JSON text.' })),
             }),
             {
               description:
@@ -147,8 +147,7 @@ export const ToolRecord = Type.Object(
     ),
     faults: optional(
       list(Type.Object({ loc: place(), msg: text(), type: text() }), {
-        description:
-          'Why the stored definition is no longer accepted. A read of a tool has this field only with `view=functions`.',
+        description: 'Only with `view=functions`: why the stored definition is no longer accepted.',
       }),
     ),
   },
@@ -157,11 +156,13 @@ export const ToolRecord = Type.Object(
 
 const DefinitionCompletion = Type.Object(
   {
-    definition: freeForm({ description: 'The definition after the edits. `methods` or the faults refer to it.' }),
+    definition: freeForm({ description: 'The definition after the edits, to which `methods` or the faults refer.' }),
     edits: list(
       Type.Object({
         op: Type.String({ enum: ['add', 'replace'] }),
-        loc: place('The place in the completed definition. For a conversion of Swagger 2.0, the whole definition.'),
+        loc: place(
+          'The place in the completed definition. The conversion of Swagger 2.0 is one edit of the whole definition.',
+        ),
         before: optional(Type.Unknown()),
         after: optional(Type.Unknown()),
         type: text(),
@@ -199,25 +200,25 @@ export const ValidateToolResponse = Type.Object(
             Type.Object({
               kind: Type.String({
                 enum: CHANGE_KINDS,
-                description: '`changed` is any other difference.',
+                description: '`changed`: a difference of no other kind.',
               }),
               operation: text({
-                description: 'The operationId; empty for a change of the whole definition.',
+                description: 'The operationId; empty for a change outside operations.',
               }),
-              argument: optional(text({ description: 'The argument, or a property of it.' })),
+              argument: optional(text({ description: 'The argument or one of its properties.' })),
               from: optional(text({ description: 'The previous type, address, or function with its path.' })),
               to: optional(
                 text({ description: 'What replaces `from`; for a new argument, `required` or `optional`.' }),
               ),
               removed: optional(
-                Type.Array(Type.Unknown(), { description: 'Values that are no longer listed, at most 100.' }),
+                Type.Array(Type.Unknown(), { description: 'Values that the schema no longer lists, at most 100.' }),
               ),
               added: optional(
                 Type.Array(Type.Unknown(), {
-                  description: 'Newly listed values, or new origins of calls, at most 100.',
+                  description: 'Values that the schema newly lists, or new origins of calls; at most 100.',
                 }),
               ),
-              loc: optional(place('The operation, server or security requirements in the new definition.')),
+              loc: optional(place('The place in the new definition; absent for a removed operation.')),
               msg: text(),
             }),
           ),

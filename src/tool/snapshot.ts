@@ -6,7 +6,7 @@ import type { ToolContent } from './fields.js'
 import { shownHeaders } from './headers.js'
 import { ToolSnapshot } from './schema.js'
 
-/** A stored custom header without its secret. `mask` is in hex. Answers show its first digits. */
+/** A stored custom header without its secret. `mask` is in hex. Answers show the first digits of the mask. */
 export interface StoredHeader {
   name: string
   mask: string

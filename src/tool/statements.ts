@@ -15,8 +15,8 @@ import { ToolSummary } from './schema.js'
 const tool = on<{ t: 'tool' }>()
 
 /**
- * Reads an OAuth configuration if the viewer owns it or has `manage:actions` (DECISIONS section 6). `locks`: locks the row, so that the owner stays
- * the same until the tool is written.
+ * Reads an OAuth configuration if the viewer owns it or has `manage:actions` (DECISIONS section 6). With `locks`, locks the row, so that the owner
+ * stays the same until the tool is written.
  */
 export async function readLinkable(db: Kysely<Tables>, id: number, viewer: ViewerParameters, locks = false) {
   const config = db.selectFrom('oauth_config').select(['id', 'name']).where('id', '=', id)
@@ -30,7 +30,7 @@ interface ToolParameters {
   names: readonly string[]
 }
 
-/** Stores a tool's columns and its audit row. Stores nothing if the row is locked, or if its version or the caller's rights have changed. */
+/** Stores a tool's columns and its audit row. Stores nothing if the tool is locked, or if its version or the caller's rights have changed. */
 export const writeTool = writing<ToolColumn, ToolParameters, { version: number; has_names_beside: boolean }>(
   'tool_write',
   COLUMNS,
@@ -105,8 +105,8 @@ function mayManage(param: Param<ViewerParameters>) {
 
 /**
  * Stores a definition if it is not stored yet. The insert is a separate statement, because it can wait for a concurrent request, and a statement that
- * has waited would check outdated rights. Without a transaction (`alone`), the commit need not wait for the disk, because the later write of the tool
- * does. Unreferenced definitions are pruned later.
+ * has waited would check outdated rights. Without a transaction (`alone`), the commit need not wait for the disk, because the commit of the tool waits
+ * for both. Unreferenced definitions are pruned later.
  */
 export const storeDefinition = statement<CheckedDefinition & { bytes: number; alone: boolean }, never>(
   'tool_definition_store',
@@ -150,5 +150,5 @@ export async function writeHeaders(trx: Transaction<Tables>, id: number, headers
 const DISPLAY_NAME = on<{ r: 'tool' }>().fn.coalesce('r.display_name', 'r.name')
 const readPage = pagesOf('tool', ToolSummary, 'user_id', { display_name: DISPLAY_NAME })
 
-/** Reads a page of the tools that the token can see. Every authenticated caller can see tools (DECISIONS section 6). */
+/** Reads a page of all tools or, if the token is bound, of the tools of the token (DECISIONS section 6). */
 export const readToolPage: ReadPage = (db, { token }, asked) => readPage(db, asked, token.bound?.tool ?? null)

@@ -67,8 +67,8 @@ export async function requireUnused(db: Kysely<Tables>, id: number, caller: Call
   if (seen.length + others === 0) return
   const named = seen.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => ({ id, name }))
   const extra = { agents: named, others: seen.length + others - named.length }
-  const users = `${seen.length + others} in all; \`agents\` lists those that you can see, at most ${AGENTS_NAMED_MAX}`
-  throw new Refused('TOOL_IN_USE', `Agents use this tool (${users}). Delete it when no agent uses it.`, { extra })
+  const users = `${seen.length + others} in all; \`agents\` lists at most ${AGENTS_NAMED_MAX} of those that you can see`
+  throw new Refused('TOOL_IN_USE', `Agents use this tool (${users}). Delete the tool when no agent uses it.`, { extra })
 }
 
 /** Returns the stored definition of a tool as the input of a task; undefined if the tool has none. `text` throws `Unavailable` if the definition was pruned. */

@@ -16,9 +16,9 @@ import type { ValidationQuery } from './worker/tasks.js'
 import { BODY_BOUNDS, type ToolOptions } from './write-tool.js'
 
 const PURPOSE =
-  'Returns the methods that a model gets from a definition, or its faults. Nothing is stored. `report=full` adds `warnings`. ' +
-  '`tool_id` adds `impact`, the effect of storing the definition in that tool. `complete=true` adds missing operationIds, ' +
-  'summaries and path parameters, and the URL in `server`. It also converts Swagger 2.0.'
+  'Returns the methods that a model gets from a definition, or the faults of the definition. Nothing is stored. `report=full` ' +
+  'adds `warnings`. `tool_id` adds `impact`, the effect of storing the definition in that tool. `complete=true` converts ' +
+  'Swagger 2.0 and adds the URL in `server` and missing operationIds, summaries and path parameters.'
 
 const METHODS = {
   description: 'The methods of the definition.',
@@ -89,7 +89,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
   )
 }
 
-/** Parses the address that `complete` adds as a server. The address must meet the rules of servers. */
+/** Parses `server`. The address must meet the rules for servers in definitions. */
 function parseServer(text: string, loc: Loc): Parsed<string> {
   const reason =
     text.length > SERVER_CHARACTERS ? `the url has more than ${SERVER_CHARACTERS} characters` : unusableServer(text)

@@ -107,9 +107,9 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
     operationId: 'restore_custom_tool',
     summary: 'Restore Custom Tool',
     description:
-      'Creates a new version of a custom tool with the content of an earlier one. The rights of an update apply. The definition is ' +
-      'restored unchanged and not checked again. `custom_headers` is not restored; a `Warning` names ' +
-      'each field that differs. A deleted tool cannot be restored.',
+      'Restores an earlier version of a custom tool as a new version. The rights of an update apply. The definition is restored ' +
+      'unchanged and not checked again. `custom_headers` is not restored. A `Warning` names each field that still differs from the ' +
+      'earlier version. A deleted tool cannot be restored.',
     record: ToolSnapshot,
     ask: ({ body, caller }) => ({
       ring: options.ring,
@@ -149,8 +149,8 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
     operationId: 'delete_custom_tool',
     summary: 'Delete Custom Tool',
     description:
-      'Removes a custom tool that no agent uses, with the secrets in its headers; the warnings of a dry run list these headers. ' +
-      'If agents use it, 409 names those that the caller can see and counts the others. Requires the right to update the tool.',
+      'Removes a custom tool and the secrets in its headers. The warnings of a dry run name these headers. If agents use the tool, ' +
+      'the answer is 409. It names the agents that the caller can see and counts the others. Requires the right to update the tool.',
     ask(_, { dryRun }) {
       const detached = new Set<number>()
       const verb = dryRun ? 'would be' : 'was'

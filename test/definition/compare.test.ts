@@ -95,7 +95,7 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
   [
     'security of all',
     changed('security', []),
-    ['changed: the security schemes or requirements of the definition changed'],
+    ['changed: the security schemes or security requirements of the definition changed'],
   ],
   ['a security scheme', changed('components securitySchemes', { key: { type: 'http' } }), ['changed']],
   ['another host', at('https://b.example.com'), ['origin_changed']],

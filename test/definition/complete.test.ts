@@ -103,7 +103,7 @@ t.test('an edit says what was there before and why; the given definition is not 
     { op: 'replace', loc: ['d', 'servers'], before: [], after: [{ url: SERVER }], type: 'server_added' },
     { op: 'replace', loc, before: ' ', after: 'x_get', type: 'operation_id_added' },
   ])
-  t.equal(edits[1]?.msg, 'the operation had no operationId; this one is derived from its path and method')
+  t.equal(edits[1]?.msg, 'the operation had no operationId, so this operationId was made from the path and method')
   t.equal(at(definition, ['paths', '/x', 'get', 'operationId']), 'x_get')
 })
 

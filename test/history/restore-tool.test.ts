@@ -99,7 +99,7 @@ t.test('columns that only the operator changes stay, with a Warning; strict hand
 t.test('403 for those who may not update it, with the reason; 404 for what is gone', async t => {
   const id = await toolOf({ custom_headers: [{ key: 'X-Key', value: 'one' }] })
   const curator = await world.token('curator@example.com')
-  t.match((await restore(id, 1, curator)).json(), { detail: /A group manager may update a tool only if they own it/ })
+  t.match((await restore(id, 1, curator)).json(), { detail: /A group manager may update only their own tools/ })
   await world.remove(`/admin/tool/custom/${id}`, admin)
   for (const token of [admin, curator]) t.equal((await restore(id, 1, token)).statusCode, 404)
   await apply({ tools: [{ id, name: 'made anew', definition: DEFINITION }] })

@@ -73,7 +73,7 @@ t.test('422: a value that shows nothing replaces no stored one', async t => {
   await withSecrets()
   for (const value of ['', ' ', '\t', '\u00a0', '\u00ad', ' \u00ad ']) {
     const msg =
-      'The header value must have 1 to 8192 bytes in UTF-8, and only Latin-1 characters: no control characters except tabs, and no blanks or soft hyphens at the ends'
+      'The header value must have 1 to 8192 bytes in UTF-8, only Latin-1 characters, no control characters except tabs, and no blank or soft hyphen at the beginning or end'
     const fault = { loc: ['body', 'custom_headers', 0, 'value'], msg, type: 'header_value_invalid' }
     t.strictSame((await put([{ ...ONE, value }])).json().detail, [fault])
   }

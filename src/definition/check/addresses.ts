@@ -8,16 +8,16 @@ const RELATIVE_HOST = 'relative.invalid'
 const VARIABLE = /\{([^{}]*)\}/g
 /** Characters that URL parsers remove or replace. */
 const UNCLEAR = /[\0- \x7f\\]/
-/** Matches user info in an absolute address or after two slashes. Also matches if the rest of the address cannot be parsed. */
+/** Matches user info after a scheme or two slashes, even if the rest of the address cannot be parsed. */
 const USER_INFO = /^(?:[a-z][\w+.-]*:[/\\]*|[/\\]{2,})[^/\\?#]*@/i
 const ADDRESSES_MAX = 256
 const ABSOLUTE = /^https?:\/\/[^\0- \x7f\\/]/i
 const ORDINARY_PATH = /^\/[\w.~$:{}()*,;=@%!'&+-]+(?:\/|$)/
-/** Matches an API key of a known vendor in an address or a path. Placeholders without digits do not match. */
+/** Matches a known vendor's API key in an address or path. Sample keys without digits do not match. */
 export const SECRET = /(?<![^/?#&;=:])(?:sk-|ghp_|xoxb-|AKIA|AIza)(?=[\w-]*\d)[\w-]{6,}/
 
 const METADATA_NAMES = ['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']
-/** Link-local networks and the metadata addresses of cloud providers, also in their IPv6 forms. */
+/** Link-local networks and cloud metadata addresses, in IPv4 and IPv6 forms. */
 const METADATA = new BlockList()
 for (const [address, bits, words] of [
   ['169.254.0.0', 16, 'a9fe:0'],
@@ -41,13 +41,13 @@ for (const [address, bits] of [
 
 export interface Address {
   readonly text: string
-  /** The first variable without a default. `text` has a placeholder in its place. */
+  /** The first variable without a default, for which `text` has a dummy value. */
   readonly unfilled?: string | undefined
 }
 
 /**
- * Checks a list of servers. Calls go to the first server, so the others are not checked. Returns the addresses of the first server, the one with the
- * default values first, or an empty list if an address is unusable.
+ * Checks only the first server of a list, because calls do not go to other servers. Returns the addresses of this server (`addressesOf`), or an empty
+ * list if one of them is unusable.
  */
 export function checkServers(servers: unknown, document: object, findings: Findings): readonly Address[] {
   const [server] = Array.isArray(servers) ? servers : []
@@ -67,7 +67,7 @@ function checkServer(server: Schema, findings: Findings): readonly Address[] {
   const [address] = addresses
   const unusable = addresses.find(wrongWith)
   const wrong = unusable && wrongWith(unusable)
-  // An empty URL is allowed. It is relative and means "/", the default of a document without servers.
+  // An empty URL is allowed, because it is a relative URL.
   if (url === undefined || (typeof url === 'string' && /^\s+$/.test(url)))
     findings.fault('server_url_missing', server, ['url'])
   else if (typeof url !== 'string') findings.fault('string_type', server, ['url'])
@@ -108,7 +108,7 @@ function expand(server: unknown): readonly Address[] | FaultRule {
   return addresses
 }
 
-/** Returns the default of a variable and then its other values. Without a default, a placeholder comes first. */
+/** Returns a variable's default and then the other values. If the default is missing, a dummy value comes first. */
 function valuesOf(variables: unknown, parts: readonly string[], index: number): Address[] {
   const name = parts[index] ?? ''
   const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
@@ -122,7 +122,7 @@ function valuesOf(variables: unknown, parts: readonly string[], index: number): 
   return [{ text, unfilled: name }, ...known]
 }
 
-/** Returns the address of the first server with the default values. Returns the URL as written if a variable has no default. */
+/** Returns the first server's address with all variables set to their defaults. If a default is missing, returns the URL as written. */
 export function serverOf(definition: unknown): string {
   const server: unknown = Object(Object(Object(definition).servers)[0])
   const { text = '', unfilled } = addressesOf(server)[0] ?? {}
@@ -161,17 +161,17 @@ function isMetadata(hostname: string): boolean {
 }
 
 function parsed(url: string): URL | undefined {
-  // "http:host" is absolute on its own, but relative if the base address has the same scheme.
+  // First without a base: with a base of the same scheme, "http:host" would be relative.
   return parsedUrl(url) ?? parsedUrl(url, RELATIVE)
 }
 
 /**
- * True if a call to `path` could go to another host than that of `address`. Clients join an address and a path in different ways, or resolve the path
- * as a relative reference. URL parsers remove tabs and line breaks, and treat backslashes as slashes.
+ * True if a call to `path` could go to another host than that of `address`. Some clients append the path to the address, others resolve
+ * the path as a relative reference. URL parsers also remove tabs and line breaks, and treat backslashes as slashes.
  */
 export function leadsAway(address: string, path: string): boolean {
   const end = path.slice(0, DEFINITION_LIMITS.keyCharacters).replace(VARIABLE, 'x')
-  // The common case: an absolute address, and a path that begins with one slash.
+  // The common case: the address is absolute, and the path begins with one slash.
   if (ABSOLUTE.test(address) && (end === '/' || ORDINARY_PATH.test(end))) return false
   // The path would extend the host name, or clients could parse the address as relative.
   if (/^https?:(?:\/\/[^/]*$|(?!\/\/))/i.test(address) && !/^(?:[/?#]|$)/.test(end)) return true
@@ -184,15 +184,15 @@ export function leadsAway(address: string, path: string): boolean {
   )
 }
 
-/** True if the host contains a dot or a colon, or is `localhost`. Hosts such as 0.0.0.2 do not count: parsers make them from path segments such as `2`. */
+/** True if the host contains a dot or a colon, or is `localhost`. Ignores hosts such as 0.0.0.2, which parsers make from path segments such as `2`. */
 function canBeHost(host: string | undefined): boolean {
   return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }
 
-/** After this number of addresses, servers are compared as written, without expanding their variables. */
+/** After this number of addresses, `originsOf` returns URLs as written, with their variables. */
 const ORIGINS_READ_MAX = 10_000
 
-/** Returns all origins of a definition, including those of servers of paths and operations, because runtimes may call them. */
+/** Returns the origins of all servers, including servers of paths and operations, because runtimes may call these servers. */
 export function originsOf(definition: unknown): Set<string> {
   const origins = new Set<string>()
   const references = new References(definition)
@@ -219,7 +219,7 @@ export function originsOf(definition: unknown): Set<string> {
   return origins
 }
 
-/** Returns the origin of an address, or `a relative address`; undefined if a variable has no default or clients could parse the address differently. */
+/** Returns an address's origin, or the text `a relative address`; undefined if a variable has no default or URL parsers could disagree. */
 function originOf({ text, unfilled }: Address): string | undefined {
   const at = unfilled !== undefined || UNCLEAR.test(text) ? undefined : parsed(text)
   return at?.host === RELATIVE_HOST ? 'a relative address' : at?.origin

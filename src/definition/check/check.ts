@@ -8,11 +8,11 @@ import { SchemaWalk } from './schemas.js'
 import { Subtypes } from './subtypes.js'
 
 export interface CheckOptions {
-  /** The JSON path of the definition in the request. Each `loc` begins with it. Default: `['body', 'definition']`. */
+  /** The path of the definition in the request, with which each `loc` begins. Default: `['body', 'definition']`. */
   at?: Loc
-  /** The names of the tool's custom headers. A header supplies the parameter with the same name. `Cookie` supplies all cookie parameters. */
+  /** The names of the tool's custom headers. A header supplies the header parameter with its name. `Cookie` supplies all cookie parameters. */
   headerNames?: readonly string[]
-  /** True if omitted operations are faults. */
+  /** True if operations that cannot become functions are faults. */
   strict?: boolean
 }
 
@@ -37,8 +37,8 @@ export interface Readings {
 export const DEFAULT_AT: Loc = ['body', 'definition']
 
 /**
- * Checks that each operation of a parsed definition can become a function without loss. Returns the method records in document order, or the faults.
- * Never throws and never changes the definition (DECISIONS section 12).
+ * Checks a parsed definition (DECISIONS section 12). Returns the methods in document order, or the faults. Never throws and never changes the
+ * definition.
  */
 export function checkDefinition(definition: unknown, options: CheckOptions = {}): DefinitionCheck {
   return inspection(definition, options).check
@@ -91,8 +91,8 @@ function checkParts(definition: Schema, findings: Findings, { headerNames = [], 
 }
 
 /**
- * Visits every value of a definition before other checks. Returns the limit that is exceeded, if any. Reports values that cannot be stored: NUL, lone
- * surrogates, numbers that are not finite, keys that are too long, and keys that change a prototype. Counts a value once for each YAML alias.
+ * Visits every value of a definition before other checks. Returns the fault if a limit is exceeded. Reports NUL, lone surrogates, infinite numbers, too
+ * long keys, and keys that change a prototype. A value that YAML aliases repeat counts each time.
  */
 function walkAll(document: object, findings: Findings): 'definition_too_deep' | 'definition_too_large' | undefined {
   let values = 0

@@ -9,12 +9,11 @@ export interface Fault {
   type: string
 }
 
-/** A warning about a part that is accepted without effect. */
 export interface Finding extends Fault {
   severity: 'warning'
 }
 
-/** A finding without its full path. `tail` is the path from the object or list that holds the value. */
+/** A finding without its full path. `tail` is the last part of the path, from the holder to the value. */
 interface Found {
   readonly kind: 'faults' | 'warnings'
   readonly rule: FaultRule | WarningRule
@@ -23,27 +22,27 @@ interface Found {
 }
 
 const QUOTED_CHARACTERS = 100
-/** The maximum number of faults, and of warnings, that are stored. Further ones are only counted. */
+/** The maximum number of findings of each kind that are kept. Others are only counted. */
 const MOST_KEPT = 20_000
 
-/** Quotes text for a message: cut at 100 characters, with control characters escaped. */
+/** Quotes at most 100 characters of a text for a message. Escapes control characters. */
 export function quote(text: string): string {
   const shown = JSON.stringify(text.slice(0, QUOTED_CHARACTERS))
   return text.length > QUOTED_CHARACTERS ? `${shown}...` : shown
 }
 
-/** Formats a value for a message. `String` is not used for objects, because it throws for `{"toString": 1}`. */
+/** Formats a value for a message. `String` is not used for objects, because `String({ toString: 1 })` throws. */
 function show(value: unknown): string {
   if (typeof value === 'string') return quote(value)
   return typeof value === 'object' && value !== null ? (Array.isArray(value) ? 'a list' : 'an object') : String(value)
 }
 
-/** Collects findings, keyed by the object or list that contains the faulty value. `located` adds the full paths in one pass. */
+/** Collects findings by holder, the object or list that contains the value. `located` adds the full paths in one pass. */
 export class Findings {
   readonly counts = { faults: 0, warnings: 0 }
   private readonly byHolder = new Map<object, Found[]>()
 
-  /** Adds a fault. Returns undefined for use in return statements. */
+  /** Adds a fault. Returns undefined, so that callers can return the call. */
   fault(rule: FaultRule | WarningRule, holder: object, tail: Loc = [], ...values: unknown[]): undefined {
     this.add(holder, { kind: 'faults', rule, tail, values })
   }
@@ -59,7 +58,7 @@ export class Findings {
     else known.push(found)
   }
 
-  /** Returns the findings in document order, with paths that begin with `at`. If there are too many, the message of the last one states how many were omitted. */
+  /** Returns the findings in document order, with paths that begin with `at`. Beyond a limit, the last message states how many findings are omitted. */
   located(document: unknown, at: Loc): { faults: Fault[]; warnings: Finding[] } {
     const located: { faults: Fault[]; warnings: Fault[] } = { faults: [], warnings: [] }
     locate(document, [...at], this.byHolder, (path, { kind, rule, tail, values }) => {
@@ -87,7 +86,7 @@ export function faultOf(rule: FaultRule | WarningRule, loc: Loc, values: readonl
   return { loc, msg, type: typeOf(rule) }
 }
 
-/** Calls `found` for each entry of `wanted`, in document order, with the path of its holder. Entries about missing keys come first. */
+/** Calls `found` for each entry of `wanted` and the path of the entry's holder, in document order. In a holder, missing keys come first. */
 function locate<T extends { tail: Loc }>(
   node: unknown,
   path: Loc,
@@ -108,7 +107,7 @@ function locate<T extends { tail: Loc }>(
   }
 }
 
-/** Returns the path of each of `objects` in a document. An object that occurs several times gets its first path. */
+/** Returns the paths of `objects` in a document. An object that occurs several times gets its first path. */
 export function pathsOf(document: unknown, objects: Iterable<object>, at: Loc): Map<object, Loc> {
   const paths = new Map<object, Loc>()
   const wanted = new Map(Array.from(objects, object => [object, [{ tail: [], object }]]))

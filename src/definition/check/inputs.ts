@@ -16,25 +16,25 @@ export interface ParameterInput {
   /** True if the model supplies the parameter. False if OpenAPI ignores it, a custom header supplies it, or its location is invalid. */
   readonly isArgument: boolean
   readonly lost?: Lost | undefined
-  /** The description next to the `$ref`. It replaces the parameter's own description. */
+  /** The description next to the reference. It replaces the parameter's own description. */
   readonly description?: string
 }
 
 export interface BodyInput {
   readonly value: Schema
-  /** The chosen media type object; `{}` if its value is null. */
+  /** The chosen media type object; `{}` for null. */
   readonly media: Schema
   readonly mediaType: string
   readonly encoding?: Record<string, FieldEncoding>
   readonly description?: string
 }
 
-/** The encoding of a form field, if it is not OpenAPI's default (style `form`, exploded). */
+/** The encoding of a form field. OpenAPI's defaults (style `form`, exploded) are absent. */
 export interface FieldEncoding {
   style?: string
   explode?: boolean
   allow_reserved?: boolean
-  /** The media type if the field is sent as JSON text. */
+  /** The media type, if the field is sent as JSON text. */
   content_type?: string
 }
 
@@ -42,7 +42,7 @@ export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
   /** True if an entry could not be read, so parameters may be missing from `byKey`. */
   isBroken: boolean
-  /** The reason why a parameter cannot become an argument. If there are several, the reason for the first. */
+  /** The reason for the first parameter that cannot become an argument. */
   lost?: Lost | undefined
 }
 
@@ -55,7 +55,7 @@ const STYLES = new Set('simple label matrix form spaceDelimited pipeDelimited de
 const RESERVED_HEADERS = new Set(['header accept', 'header content-type', 'header authorization'])
 const MOST_PARTS = 100
 
-/** Reads and checks parameters and bodies, each of them only once. */
+/** Reads and checks each shared parameter or body only once. */
 export class InputRules {
   private readonly lists = new Map<object, ParameterList>()
   private readonly parameters = new Map<object, ParameterInput | undefined>()
@@ -101,7 +101,7 @@ export class InputRules {
     return input && entry !== value ? { ...input, ...this.descriptionBeside(entry) } : input
   }
 
-  /** Returns the description next to a reference, except in OpenAPI 3.0, which ignores it. */
+  /** Returns the description next to a reference. OpenAPI 3.0 ignores such descriptions. */
   private descriptionBeside({ $ref, description }: Schema): { description?: string } {
     return $ref !== undefined && !this.is30 && typeof description === 'string' ? { description } : {}
   }
@@ -138,7 +138,7 @@ export class InputRules {
       ? this.references.end(requestBody)
       : this.references.chain(requestBody, 'request body', this.findings)?.at(-1)
     if (value === undefined) return undefined
-    // HTTP defines no body for GET and DELETE, so an optional body is omitted if its schemas require nothing or it cannot be sent.
+    // HTTP defines no body for GET and DELETE, so an optional body is omitted if it requires nothing or cannot be sent.
     const isOptional = isIgnored || ((verb === 'get' || verb === 'delete') && value.required !== true)
     if (isOptional && !this.asksFor(value)) return undefined
     if (!isIgnored && !this.bodies.has(value)) this.bodies.set(value, this.readContent(value))
@@ -150,7 +150,7 @@ export class InputRules {
     return body === undefined || 'lost' in body ? body : { ...body, ...this.descriptionBeside(requestBody) }
   }
 
-  /** True if the schema of one of the media types requires or limits something. */
+  /** True if the schema of a media type requires or limits something. */
   private asksFor({ content }: Schema): boolean {
     return Object.values(isObject(content) ? content : {}).some(each => {
       const schema = this.references.end(Object(each).schema) ?? {}
@@ -192,7 +192,7 @@ export class InputRules {
     return media
   }
 
-  /** Returns the encodings of a form's fields by name, or the reason why operations with the body are omitted. */
+  /** Returns the encodings of a form's fields by name, or the reason why the form cannot be sent. */
   private formEncoding(media: Schema): { encoding: Record<string, FieldEncoding> } | { lost: Lost } {
     const encoding: Record<string, FieldEncoding> = {}
     for (const { type = 'object', properties } of this.partsOf(media.schema)) {
@@ -225,7 +225,7 @@ export class InputRules {
     }
   }
 
-  /** Returns a schema and the schemas that it combines through references, `allOf`, `oneOf` and `anyOf`, up to a limit. */
+  /** Returns a schema and the schemas that its references, `allOf`, `oneOf` and `anyOf` lead to, up to `MOST_PARTS`. */
   private partsOf(schema: unknown): Schema[] {
     const parts = new Set<Schema>()
     const pending = [schema]

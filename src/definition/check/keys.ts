@@ -5,16 +5,16 @@ export const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean',
 const isFlag = (value: unknown) => typeof value === 'boolean'
 const isText = (value: unknown) => typeof value === 'string'
 
-/** The forms that values can have. A value in another form is ignored. `null` counts as absent. */
+/** The forms that values must have. A value in a wrong form is ignored. `null` counts as absent. */
 const FORMS = {
   any: ['', () => true],
   text: ['a string', isText],
   flag: ['true or false', isFlag],
   number: ['a number', Number.isFinite],
-  bound: ['a number, true or false', (value: unknown) => Number.isFinite(value) || isFlag(value)],
+  bound: ['a number or a boolean', (value: unknown) => Number.isFinite(value) || isFlag(value)],
   divisor: ['a number above 0', (value: unknown) => Number.isFinite(value) && Number(value) > 0],
   count: ['an integer of at least 0', (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0],
-  values: ['a list of at least one value', (value: unknown) => Array.isArray(value) && value.length > 0],
+  values: ['a list with at least one value', (value: unknown) => Array.isArray(value) && value.length > 0],
   names: ['a list of strings', (value: unknown) => Array.isArray(value) && value.every(isText)],
   type: [
     'string, number, integer, boolean, array, object or null, or a list of these',
@@ -22,7 +22,7 @@ const FORMS = {
   ],
   map: ['an object', isObject],
   schema: ['a schema', (value: unknown) => isFlag(value) || isObject(value)],
-  schemas: ['an object of schemas', isObject],
+  schemas: ['an object whose values are schemas', isObject],
   list: ['a list of schemas', Array.isArray],
 } as const satisfies Record<string, readonly [words: string, fits: (value: unknown) => boolean]>
 

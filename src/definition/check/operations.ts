@@ -17,13 +17,13 @@ export interface MethodRecord {
 export interface OperationInput {
   readonly record: MethodRecord
   readonly body: BodyInput | undefined
-  /** The parameters of the path item. Parameters of the operation with the same name and location replace them. */
+  /** The parameters of the path item. Parameters in `own` with the same name and location replace them. */
   readonly shared: ParameterList
   readonly own: ParameterList
   readonly template: PathTemplate | undefined
 }
 
-/** For each placeholder of a path, the names that its parameter can have. */
+/** The possible parameter names for each placeholder of a path. */
 type PathTemplate = ReadonlyMap<string, readonly string[]>
 
 interface PathUse {
@@ -43,7 +43,7 @@ export class OperationRules {
   readonly operations: OperationInput[] = []
   private operationCount = 0
   private readonly ids = new Map<string, { operation: Schema; item: Schema }>()
-  /** The operations and path items that were checked already, because several paths can share them. */
+  /** The operations and path items that were checked. Several paths can share them. */
   private readonly seen = new Set<object>()
 
   constructor(
@@ -78,7 +78,7 @@ export class OperationRules {
     const shared = holder && methods.size > 0 ? this.inputs.readList(holder) : NO_PARAMETERS
     if (template && holder) this.warnUnused(shared, template, holder)
     for (const [method, layer] of methods) {
-      // Counts invalid operations too, because many paths can refer to one invalid path item.
+      // Invalid operations also count, because many paths can share them.
       if (++this.operationCount > DEFINITION_LIMITS.operations) return
       const operation = layer[method]
       if (!isObject(operation) || operation.$ref !== undefined) this.findings.fault('dict_type', layer, [method])
@@ -102,7 +102,7 @@ export class OperationRules {
     return this.seen.size < this.seen.add(part).size
   }
 
-  /** Reports the keys of a path item that cannot become functions. */
+  /** Reports servers, methods without functions, and unknown keys of a path item. */
   private checkItemKeys(item: Schema): void {
     for (const key of Object.keys(item)) {
       if (isToolMethod(key) || ITEM_KEYS.has(key) || key.startsWith('x-')) continue
@@ -192,7 +192,7 @@ function merged(own: ParameterList, shared: ParameterList): ParameterInput[] {
   return [...[...shared.byKey.values()].filter(({ key }) => !own.byKey.has(key)), ...own.byKey.values()]
 }
 
-/** Returns the methods that become functions. Each is mapped to the object that contains it, which is the path item or one that it refers to. */
+/** Returns the methods that become functions. Maps each method to the path item in `layers` that contains the method. */
 export function methodsOf(layers: readonly Schema[]): Map<string, Schema> {
   const methods = new Map<string, Schema>()
   for (const layer of layers.toReversed()) for (const key in layer) if (isToolMethod(key)) methods.set(key, layer)
@@ -207,10 +207,10 @@ export function isBlank(value: unknown): boolean {
   return value === undefined || value === null || (typeof value === 'string' && value.trim() === '')
 }
 
-/** Matches a placeholder: a name, optionally followed by a pattern such as `{year:[0-9]{4}}`. */
+/** Matches a placeholder, for example `{year}` or, with a pattern, `{year:[0-9]{4}}`. */
 const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/
 
-/** Returns the placeholders of a path; undefined if the braces are unbalanced. A parameter's name can omit the operators in `{+name}`, `{name*}` and `{name+}`. */
+/** Returns the placeholders of a path; undefined if the braces are unbalanced. The parameter of `{+name}`, `{name*}` or `{name+}` can have the name `name`. */
 export function templateOf(path: string): PathTemplate | undefined {
   const parts = path.split(PLACEHOLDER) // literal text and placeholder names alternate
   const names = parts.filter((_, i) => i % 2 === 1)

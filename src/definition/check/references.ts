@@ -38,13 +38,13 @@ export class References {
     return value
   }
 
-  /** Follows a chain of references and returns the object at its end; undefined if there is none. */
+  /** Follows references and returns the object at the end; undefined if the end is not an object. */
   end(value: unknown): Schema | undefined {
     const end = this.hops(value).at(-1)
     return isObject(end) && end.$ref === undefined ? end : undefined
   }
 
-  /** Returns a value and the values that its references lead to in turn, up to the limit of references. */
+  /** Returns a value and the targets of its chain of references, up to the limit. */
   private hops(value: unknown): unknown[] {
     const hops = [value]
     const most = DEFINITION_LIMITS.referenceHops
@@ -98,12 +98,12 @@ function decoded(ref: string): string {
   }
 }
 
-/** Returns an address without its user info and query, which can be secret. */
+/** Masks the user info and the query of an address, because both can be secret. */
 export function withoutSecrets(address: string): string {
   return address.replace(/(\?)[^#]+/gs, '$1***').replace(/(^|\/\/)[^/?#]+@/, '$1***@')
 }
 
-/** Parses a URL; undefined if it is invalid. `URL.canParse` is not used, because it gives wrong results in Node 20 for non-ASCII letters. */
+/** Parses a URL; undefined if the URL is invalid. Avoids `URL.canParse`, which is wrong for non-ASCII letters in Node 20. */
 export function parsedUrl(url: string, base?: string): URL | undefined {
   try {
     return new URL(url, base)

@@ -1,6 +1,4 @@
-/* The messages of all faults and warnings of definitions (DECISIONS section 12). A rule's type is the part before the dot. */
-
-/** The limits of the check (DECISIONS section 12). */
+/** The limits of a definition, its faults and its warnings (DECISIONS section 12). */
 export const DEFINITION_LIMITS = {
   /** The depth of nested objects and lists. The definition itself has depth 1. */
   nestingLevels: 128,
@@ -13,7 +11,7 @@ export const DEFINITION_LIMITS = {
   referenceHops: 64,
   /** The characters of a key, a reference or an address. */
   keyCharacters: 8192,
-  /** The maximum number of faults, and of warnings, in one answer. The last one states the number omitted. */
+  /** The faults, and the warnings, that one answer lists. The last message states how many are omitted. */
   faults: 100,
   warnings: 1000,
 } as const
@@ -27,24 +25,24 @@ export const FAULTS = {
   finite_number: 'Input should be a finite number',
   openapi_version_unsupported: '"openapi" must be a version of OpenAPI 3, such as "3.1.0"',
   'openapi_version_unsupported.swagger':
-    'Swagger {version} is not supported: validation with complete=true (agentctl validate --complete) converts Swagger 2.0',
+    'Swagger {version} is not supported: convert Swagger 2.0 by validation with complete=true (agentctl validate --complete)',
   servers_missing: 'the definition names no server: add "servers": [{"url": "https://..."}]',
   server_url_missing: 'the server has no url',
   'server_url_invalid.scheme': 'the url must be relative or begin with "https://" or "http://"',
-  'server_url_invalid.characters': 'the url contains {character}: remove or percent-encode it',
-  'server_url_invalid.url': 'the url must be valid, such as https://api.example.com',
+  'server_url_invalid.characters': 'remove or percent-encode {character} in the url',
+  'server_url_invalid.url': 'the url is not a valid address such as https://api.example.com',
   'server_url_invalid.user': 'the url contains a user name or password: put secrets into custom headers',
   'server_url_invalid.query': 'the url must not have a query or a fragment, because paths are appended to it',
   'server_url_invalid.secret': 'the address seems to contain a secret: put secrets into custom headers',
   'server_url_invalid.metadata': 'calls to link-local and cloud metadata addresses are not allowed',
   'server_url_invalid.host': 'this path could lead to another host: begin the path with one "/", and use no backslash',
   'server_url_invalid.length': 'the url, with its variables filled in, has more than {count} characters',
-  'server_url_invalid.many': 'the variables of the url give more than {count} addresses: shorten their "enum"',
+  'server_url_invalid.many': 'the variables of the url give more than {count} addresses: list fewer values in "enum"',
   operations_missing:
-    'no get, post, put, patch or delete operation can become a function; validation with report=full lists operations that cannot',
-  method_unsupported: '{key} is not a key of a path: correct or remove the key, or begin it with "x-"',
+    'no get, post, put, patch or delete operation can become a function; validation with report=full gives the reasons',
+  method_unsupported: 'a path cannot have the key {key}: correct or remove the key, or begin it with "x-"',
   operation_id_missing: 'the operation needs an operationId, from which the function gets its name',
-  operation_id_duplicate: 'the operationId {id} is already used: every path and method needs its own',
+  operation_id_duplicate: 'the operationId {id} is already used: every method of every path needs its own',
   summary_missing: 'the operation needs a summary or a description that tells the model when to call the function',
   path_template_invalid: 'braces in the path must enclose a name',
   path_parameter_undeclared:
@@ -68,33 +66,33 @@ export const FAULTS = {
   functions_too_large: 'the functions have more than {count} characters together: split the definition',
 } as const
 
-/** Warnings. A definition with warnings is accepted. Most warnings name a part that neither the model nor the call receives. */
+/** Warnings. A definition with warnings is accepted. Most warnings name a part that reaches neither the model nor the call. */
 export const WARNINGS = {
   'operation_passed_over.body':
     'the operation cannot become a function: its body is neither JSON nor application/x-www-form-urlencoded',
   'operation_passed_over.form': 'the operation cannot become a function: its form body is not an object',
   'operation_passed_over.field':
-    'the operation cannot become a function: the form field {name} cannot be sent; use the encoding {"contentType": "application/json"}',
+    'the operation cannot become a function: the form field {name} can only be sent with the encoding {"contentType": "application/json"}',
   'operation_passed_over.style': 'the operation cannot become a function: the parameter {name} has an unknown style',
-  method_passed_over: 'operations under {key} do not become functions',
+  method_passed_over: '{key} operations do not become functions',
   key_unknown: 'the {part} has the unknown key {key}, which is ignored',
   value_ignored: 'the value at {key} must be {form}; anything else is ignored',
   schema_missing: 'the media type has no schema, so the model may send any value',
   'parameter_ignored.location':
     'the parameter {name} is not sent: "in" is not query, querystring, header, path or cookie',
-  'parameter_ignored.twice': 'the parameter {name} is already in this list, so this one is ignored',
+  'parameter_ignored.twice': 'this list repeats the parameter {name}, and only the first is used',
   'parameter_ignored.unused': 'the parameter {name} is not sent: the path has no placeholder for it',
-  body_ignored: 'the body is not sent: OpenAPI 3.0 defines none for {method}',
+  body_ignored: 'the body is not sent: OpenAPI 3.0 defines no body for {method}',
   'body_ignored.optional': 'the optional body of {method} is not sent: it is neither JSON nor a form that can be sent',
   'discriminator_unresolved.property':
     'the discriminator has no "propertyName", so the model cannot tell schemas apart',
   'discriminator_unresolved.mapping': 'the mapping of {value} leads to no schema that the model can choose',
   'discriminator_unresolved.subtypes':
-    'no schema extends this one (with "allOf"), so the model gets only the properties of this one',
-  'discriminator_unresolved.value': 'no single value of {property} is given for {part}, so the model chooses one',
+    'no schema extends this schema with "allOf", so the model gets only the properties of this schema',
+  'discriminator_unresolved.value': 'the value of {property} is not fixed for {part}, so the model chooses the value',
   server_ignored: 'calls go to the first server of the definition, and all other servers are ignored',
-  'address_incomplete.relative': 'the url is relative, and calls need an absolute one such as https://api.example.com',
-  'address_incomplete.variable': 'the variable {name} of the url needs a "default", or calls have no complete address',
+  'address_incomplete.relative': 'the url is relative, but calls need an absolute url such as https://api.example.com',
+  'address_incomplete.variable': 'the variable {name} of the url has no "default", so calls have no complete address',
   'address_incomplete.fragment': 'the part of the path after "#" is not sent',
 } as const
 

@@ -32,7 +32,7 @@ export class SchemaWalk {
       this.findings.warn('value_ignored', holder, tail, tail.at(-1), 'a schema')
   }
 
-  /** `isPart`: the schema is inside the `allOf` of a subtype, so its own subtypes are not visited. */
+  /** `isPart`: the schema is inside the `allOf` of a subtype, so subtypes of the schema are not visited. */
   private visit(schema: Schema, isPart = false): void {
     if ((schema.discriminator ?? null) !== null && !isPart && !this.offered.has(schema)) {
       this.offered.add(schema)
@@ -64,7 +64,7 @@ export class SchemaWalk {
   }
 }
 
-/** True if the property or its referenced schema is `readOnly`, so only the server sets it. */
+/** True if only the server sets the property: the property or its referenced schema is `readOnly`. */
 export function isSetByServer(property: unknown, references: References): boolean {
   return (
     isObject(property) &&

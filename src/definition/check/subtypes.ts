@@ -1,13 +1,13 @@
 import { type Findings, quote } from './findings.js'
 import { isObject, type References, type Schema } from './references.js'
 
-/** How a schema is selected: the discriminator's property, and a schema for its value. */
+/** Selects a subtype: the discriminator's property, and a schema for the property's value. */
 export interface Selector {
   readonly property: string
   readonly value: Schema
 }
 
-/** The subtypes that a `discriminator` distinguishes. A parent lists them in `oneOf`, `anyOf` or a mapping, or they refer to the parent in `allOf`. */
+/** The subtypes that a parent's `discriminator` distinguishes. The parent lists them in `oneOf`, `anyOf` or a mapping, or they refer to the parent in `allOf`. */
 export class Subtypes {
   private readonly names = new Map<object, string>()
   private readonly parents = new Map<Schema, Set<Schema>>()
@@ -36,7 +36,7 @@ export class Subtypes {
     return this.names.get(schema) ?? ''
   }
 
-  /** True if the `allOf` of the component refers to other components. */
+  /** True if the component extends another schema through `allOf`. */
   isChild(schema: Schema): boolean {
     return this.parents.has(schema)
   }
@@ -47,15 +47,15 @@ export class Subtypes {
   }
 
   /**
-   * Returns the subtypes that can replace a parent: those in its mapping and those that extend it. Returns none if the parent has no discriminator or
-   * has `oneOf` or `anyOf`.
+   * Returns the subtypes that can replace a parent: those in the parent's mapping and those that extend the parent. Returns none without a discriminator,
+   * or if the parent has `oneOf` or `anyOf`.
    */
   alternativesOf(schema: Schema): Schema[] {
     if (propertyOf(schema) === undefined || Array.isArray(schema.oneOf ?? schema.anyOf)) return []
     return [...new Set([...this.mapping(schema).values(), ...nearest(this.children, schema)])].filter(isObject)
   }
 
-  /** Returns a parent's mapped values with their schemas; undefined for a broken reference. A mapping refers to a schema by component name or by reference. */
+  /** Returns the schema for each value in a parent's mapping; undefined for a broken reference. The mapping contains component names or references. */
   private mapping({ discriminator }: Schema): Map<string, Schema | undefined> {
     const { mapping }: Schema = isObject(discriminator) ? discriminator : {}
     const entries = Object.entries(isObject(mapping) ? mapping : {}).map(([value, ref]) => {
@@ -65,15 +65,14 @@ export class Subtypes {
     return new Map(entries)
   }
 
-  /** Returns the selectors of a component for its nearest parents with a discriminator. */
+  /** Returns the selectors that a component gets from its nearest parents with a discriminator. */
   selectorsOf(schema: Schema): Selector[] {
     return [...nearest(this.parents, schema)].flatMap(parent => this.selectorOf(parent, schema) ?? [])
   }
 
   /**
-   * Returns the discriminator's values for a subtype: those in the parent's mapping or, if it does not list the subtype, the component name. Omits
-   * values that the subtype's own schema does not allow. If the parent neither maps the subtype nor is extended by it, the selector from the subtype's
-   * own parent takes precedence. Returns undefined if the parent has no discriminator or no value is left.
+   * Returns the selector of a subtype, with the values from the parent's mapping or, if the mapping does not list the subtype, the component name. Omits
+   * values that the subtype's schema does not allow. Returns undefined if the parent has no discriminator or no value is left.
    */
   selectorOf(parent: Schema, schema: Schema): Selector | undefined {
     const property = propertyOf(parent)
@@ -81,7 +80,7 @@ export class Subtypes {
     const mapped = [...this.mapping(parent)].flatMap(([value, target]) => (target === schema ? [value] : []))
     const wanted = mapped.length > 0 || name === undefined ? mapped : [name]
     if (property === undefined) return undefined
-    // The selector of the subtype's own parent takes precedence over the selector of the union.
+    // A union that only lists the subtype uses the selector from the schema that the subtype extends.
     const own = mapped.length > 0 || this.isBelow(schema, parent) ? [] : this.selectorsOf(schema)
     const inherited = own.find(each => each.property === property)
     if (inherited !== undefined) return inherited
@@ -91,7 +90,7 @@ export class Subtypes {
     return { property, value: values.length === 1 ? { const: values[0] } : { enum: values } }
   }
 
-  /** Returns the values that a schema or its `allOf` lists for a property; undefined if it lists none. */
+  /** Returns the `const` or `enum` of a property in a schema or its `allOf`; undefined if neither exists. */
   private valuesIn(schema: Schema, property: string): unknown[] | undefined {
     const parts = new Set([schema])
     for (const { properties, allOf } of parts) {

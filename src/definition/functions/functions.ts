@@ -20,13 +20,13 @@ export interface FunctionView {
   name: string
   operationId: string
   description: string
-  /** A JSON Schema (draft 2020-12) of an object with one property for each argument. It includes all definitions in `$defs`. */
+  /** A JSON Schema (draft 2020-12) of an object with one property for each argument. Referenced schemas are in `$defs`. */
   parameters: Record<string, unknown>
   method: string
   path: string
   /** How each argument is sent, in the order of `parameters`. */
   arguments: ArgumentView[]
-  /** The original names of nested properties that have other names in `parameters`. */
+  /** The original names of nested properties that were renamed in `parameters`. */
   wire_names?: Record<string, string>
 }
 
@@ -36,7 +36,7 @@ export interface ArgumentView {
   /** The parameter's original name. Absent for the body. */
   name?: string
   media_type?: string
-  /** `style`, `explode` and `allow_reserved` are as in OpenAPI; each is absent if it has its default. */
+  /** `style`, `explode` and `allow_reserved` are as in OpenAPI, and absent for the default. */
   style?: string
   explode?: boolean
   allow_reserved?: boolean
@@ -52,12 +52,12 @@ export class DefinitionRefused extends Error {
 }
 
 const BODY_ARGUMENT = 'requestBody'
-/** The size limit of all functions of a definition. Each function repeats the schemas that it uses, so shared schemas could grow to gigabytes. */
+/** The size limit of a definition's functions together. Each function repeats its schemas, so functions could grow to gigabytes. */
 const MOST_CHARACTERS = 32 * 1024 * 1024
 
 /**
- * Returns the functions for a model, one for each operation, in document order. Arguments have the safe names of their parameters (`argumentNames`). If
- * parameters in two locations have the same name, the second name gets a prefix, for example `query_id`. The body is the argument `requestBody`.
+ * Returns the functions for a model, one for each operation, in document order. Arguments are named after their parameters (`argumentNames`). If
+ * parameters in two locations have the same name, the second argument gets a prefix, for example `query_id`. The body is the argument `requestBody`.
  * Parameters that custom headers supply are omitted. Throws `DefinitionRefused` with the faults of `checkDefinition` or with `functions_too_large`.
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
@@ -98,7 +98,7 @@ function functionsOf({ operations, readings }: Inspection): MadeFunction[] | und
     characters += comparable(parameters).length
     if (characters > MOST_CHARACTERS) return undefined
     functions.push({
-      name: names[i] as string, // each operation has a name
+      name: names[i] as string, // one name for each operation
       operationId,
       description: more === '' ? summary : `${summary}\n\n${more}`,
       parameters,
@@ -165,7 +165,7 @@ class ArgumentSchemas {
     }
     const names = argumentNames([...labels])
     return inputs.map((each, i) => {
-      const argument = names[i] as string // each label has a name
+      const argument = names[i] as string // one name for each label
       return { ...each, argument, schema: titled(each.schema, argument, each.name) }
     })
   }
@@ -197,7 +197,7 @@ class ArgumentSchemas {
     return { parameters, wireNames }
   }
 
-  /** Converts the schema of a parameter, which is in `schema` or in the media type of `content`. */
+  /** Converts a parameter's schema, from `schema` or from the media type in `content`. */
   private parameterSchema({ value, description: own }: ParameterInput): ConvertedSchema {
     const description = own ?? value.description
     const [content] = Object.values(isObject(value.content) ? value.content : {})

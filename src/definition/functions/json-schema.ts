@@ -18,18 +18,18 @@ export interface ConvertedSchema {
 export interface Definition {
   readonly name: string
   readonly value: Schema
-  /** True if the schema is used in the `allOf` of a subtype. Its own subtypes are then not included. */
+  /** True if the schema is in the `allOf` of a subtype. Then subtypes of the schema are not included. */
   readonly isPart: boolean
   converted?: ConvertedSchema
 }
 
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
-/** Keywords that describe a value but do not restrict it. OpenAPI 3.0 ignores all keywords next to a `$ref`, but the converter keeps annotations. */
+/** Keywords that only describe a value. OpenAPI 3.0 ignores all keywords next to a `$ref`, but the converter keeps these. */
 const ANNOTATIONS = new Set('title description default example examples deprecated readOnly writeOnly'.split(' '))
 
 /**
- * Converts the schemas of an OpenAPI document to JSON Schema 2020-12. References become `$defs`, `nullable` becomes the type "null", and a
+ * Converts the schemas of an OpenAPI document to JSON Schema 2020-12. Referenced schemas become `$defs`, `nullable` becomes the type "null", and a
  * discriminator becomes alternatives with fixed values. Omits `readOnly` properties. Replaces property names that a model provider does not accept.
  */
 export class SchemaConverter {
@@ -46,7 +46,7 @@ export class SchemaConverter {
     this.safeNames = safePropertyNames(readings.document)
   }
 
-  /** Converts a schema and all definitions that it needs, and adds `examples`. Callers share the result and must not change it. */
+  /** Converts a schema and all schemas that it refers to, and adds `examples`. Callers must not change the result, because results share parts. */
   convert(schema: unknown, examples: readonly unknown[] = []): ConvertedSchema {
     const converted = this.convertTree(schema, false, examples)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop())
@@ -128,7 +128,7 @@ export class SchemaConverter {
         if (isObject(value)) result[key] = this.mapValues(value, names => this.namesOf(names))
         break
       case 'allOf': {
-        // Inside a subtype, parents contribute only their own fields. The same applies to several subtypes in one `allOf`.
+        // In a subtype, and in an `allOf` with several subtypes, each part contributes only its own fields.
         const { subtypes, references } = this.readings
         const selected = (list ?? []).filter(each => subtypes.selectorsOf(references.end(each) ?? {}).length > 0)
         const isInside = isPart || subtypes.isChild(schema) || selected.length > 1
@@ -154,7 +154,7 @@ export class SchemaConverter {
     }
   }
 
-  /** Converts the required properties and the bounds, and moves patterns that are not valid in JSON Schema to the description. */
+  /** Converts the required properties and the bounds, and moves invalid patterns to the description. */
   private finish(schema: Schema, result: Schema): void {
     const properties = isObject(schema.properties) ? schema.properties : {}
     const isHidden = (name: string) => isSetByServer(properties[name], this.readings.references)
@@ -177,18 +177,18 @@ export class SchemaConverter {
     }
   }
 
-  /** Converts a branch of `oneOf` or `anyOf`. Fixes the value of the discriminator. */
+  /** Converts a branch of `oneOf` or `anyOf`, and adds the branch's discriminator value. */
   private branch(schema: Schema, branch: unknown): JsonSchema {
     const { subtypes, references } = this.readings
     const end = schema.discriminator === undefined ? undefined : references.end(branch)
     const isUnion = end && ((end.oneOf ?? end.anyOf) !== undefined || subtypes.alternativesOf(end).length > 0)
     const selector = end && !isUnion ? subtypes.selectorOf(schema, end) : undefined
     if (selector === undefined) return this.convertOne(branch)
-    // The selector replaces the discriminator value that the branch has from its own parent.
+    // The selector replaces the one that the branch has from its own parent.
     return { allOf: [this.convertOne(branch, true), this.selector(selector)] }
   }
 
-  /** Converts one subtype of a parent. If only the mapping names the subtype, the parent's fields are added. */
+  /** Converts one subtype of a parent. Adds the parent's fields if the subtype does not extend the parent. */
   private alternative(parent: Schema, schema: Schema): JsonSchema {
     const { subtypes } = this.readings
     if (subtypes.isBelow(schema, parent)) return this.definition(schema, false)
@@ -288,13 +288,13 @@ export function titled<Value>(schema: Value, name: string, wire: string): Value 
   return name !== wire && /_[0-9a-f]{8}$/.test(name) && isObject(schema) ? { title: wire, ...schema } : schema
 }
 
-/** Returns a schema as an object, to which members can be added. */
+/** Returns a schema as an object, also for `true` and `false`. */
 export function asObject(schema: JsonSchema): Schema {
   if (typeof schema === 'object') return schema
   return schema ? {} : { not: {} }
 }
 
-/** True if the pattern is valid. It is only compiled, never run. The flag `u` is set only if the pattern needs it, because more patterns are valid without it. */
+/** True if the pattern is valid. Never runs the pattern. Sets the flag `u` only if needed, because more patterns are valid without this flag. */
 function isPattern(value: unknown): value is string {
   if (typeof value !== 'string' || value.length > LONGEST_PATTERN_CHARACTERS) return false
   try {

@@ -8,13 +8,13 @@ const FUNCTION_NAME = /^[A-Za-z0-9_-]{1,64}$/
 /** Matches argument names that every model provider accepts. */
 const ARGUMENT_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/
 
-/** An original name. `instead` replaces it if it has no letters or digits. */
+/** An original name (`id`). `instead` replaces names without letters and digits. */
 type Wanted = Readonly<{ id: string; instead(): string }>
 
 /**
  * For each operation, returns a unique name that every model provider accepts (`^[A-Za-z0-9_-]{1,64}$`). A valid operationId is kept. In an invalid
- * operationId, accents are removed, and other invalid characters become `_`. A hash of the operationId is appended if the result is cut, incomplete
- * or not unique. A name without letters and digits is replaced by the method and path.
+ * operationId, accents are removed, and other invalid characters become `_`. A hash of the operationId is appended if the name is cut or not unique, or
+ * lost characters outside ASCII. The method and path replace an operationId without letters and digits.
  */
 export function functionNames(operations: readonly Pick<MethodRecord, 'name' | 'method' | 'path'>[]): string[] {
   const wanted = operations.map(({ name, method, path }) => ({
@@ -24,13 +24,13 @@ export function functionNames(operations: readonly Pick<MethodRecord, 'name' | '
   return namesFor(wanted, FUNCTION_NAME, text => text.replace(/[^A-Za-z0-9_-]/g, '_'))
 }
 
-/** Returns a safe name for each argument or property, with the rules of `functionNames`. For example, `page[size]` becomes `page_size`. `ids` must be unique. */
+/** Returns a safe name for each original name in `ids`, by the rules of `functionNames`. For example, `page[size]` becomes `page_size`. `ids` must be unique. */
 export function argumentNames(ids: readonly string[]): string[] {
   const wanted = ids.map(id => ({ id, instead: () => 'argument' }))
   return namesFor(wanted, ARGUMENT_NAME, text => tidied(text).replace(/^(?=[^A-Za-z_])/, '_'))
 }
 
-/** Returns the safe names of all schema properties whose names are not valid. */
+/** Returns safe names for all invalid names of schema properties. */
 export function safePropertyNames(document: unknown): Map<string, string> {
   const all = new Set<string>()
   const pending = [document]
@@ -62,11 +62,11 @@ function namesFor(wanted: readonly Wanted[], valid: RegExp, spelt: (text: string
   })
 }
 
-/** Returns the readable part of a name. `isWhole` is false if the removed characters could have distinguished the name from another. */
+/** Returns a name without a hash. `isWhole` is false if the removed characters could have distinguished two names. */
 function readableName({ id, instead }: Wanted, valid: RegExp, spelt: (text: string) => string) {
   if (valid.test(id)) return { id, name: id, isWhole: true }
   const plain = id.slice(0, NAME_CHARACTERS).normalize('NFKD').replace(/\p{M}/gu, '')
-  // Removed ASCII punctuation only separates words. Other removed characters could distinguish two names.
+  // Removed ASCII punctuation only separates words.
   const isWhole = id.length <= NAME_CHARACTERS && !/[^\x20-\x7e]/.test(plain)
   if (!/[A-Za-z0-9]/.test(plain)) return { id, name: instead(), isWhole: false }
   const name = spelt(plain)

@@ -32,7 +32,7 @@ export interface StoredText {
 
 export interface BodyWorkersOptions {
   bodyLimitBytes: number
-  /** The time limit for waiting for a worker, and for running a task. */
+  /** The time limit for the wait for a worker. The task has the same limit. */
   deadlineMs: number
 }
 
@@ -112,8 +112,8 @@ export class BodyWorkers {
 }
 
 /**
- * Limits the concurrent work of workers to `max`, and to one for each key (a token). A slow body thus delays only its own token. Throws `RateLimited`
- * after waiting for work of the same key, and `Unavailable` after waiting for other work.
+ * Limits the concurrent work of workers to `max`, and to one for each key (a token), so that one token cannot occupy all workers. If the wait is too
+ * long, throws `RateLimited` if work of the same key is running, else `Unavailable`.
  */
 export function bodyTurns(max: number, waitMs: number) {
   const busy = `The server is busy with other definitions. ${TRY_AGAIN}`

@@ -39,7 +39,7 @@ export interface UpdateContent extends Omit<Checked, 'definition'> {
   unknown: Loc[]
 }
 
-/** Converts a valid body to the content of an update. `null` keeps a field, except `oauth_config_id`. `storedHeaders` are the names of the tool's headers. */
+/** Converts a valid body to the content of an update. `null` clears `oauth_config_id` and keeps other fields. `storedHeaders` are the names of the tool's headers. */
 function updateContentOf(
   body: CustomToolUpdate,
   { storedHeaders = [], strict = false }: { storedHeaders?: string[]; strict?: boolean },
@@ -101,7 +101,7 @@ export interface ValidationQuery {
   complete?: boolean
   server?: string
   view?: 'functions'
-  /** Adds `raw_name` to each method. Set only by the newer API. */
+  /** Adds `raw_name` to each method, for the routes below `/api`. */
   raw_names?: true
 }
 
@@ -204,11 +204,11 @@ export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name][
 export interface Job {
   name: TaskName
   body: Uint8Array
-  /** `strict`: unknown fields and omitted operations are faults. */
+  /** `strict`: unknown fields, and operations that cannot become functions, are faults. */
   input: object & { strict?: boolean }
 }
 
-/** The result of a job. `failure` is a program error, which keeps its class when it is sent to another thread. */
+/** The result of a job. `failure` is an unexpected error. */
 export type Outcome = { result: unknown } | { faults: Fault[]; extra?: InvalidRequest['extra'] } | { failure: unknown }
 
 /** Parses and checks a body and runs its task. Called in a worker. Never throws. */
