@@ -122,7 +122,7 @@ const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
 ]
 
 /** Refused server addresses, with a part of the message and the default of the variable. */
-const BAD_SERVERS: [url: string, why: string, variable?: string][] = parse(String.raw`[['https://', is not a valid address],
+const BAD_SERVERS: [url: string, why: string, variable?: string][] = parse(String.raw`[['https://', valid address],
   ['localhost:8080/v1', be relative], ['10.0.0.1:80', be relative], ['ws://a.example.com', be relative], ['https://a.example.com /', 'remove or percent-encode " " in the url'],
   ["/\t", percent-encode], ['https://a.example.com\b', percent-encode], ['https://u:p@a.example.com', user name],
   ['https://a.example.com/v1?a=1', query], ['https://{h}', fragment, 'a.example.com/#x'], ['http://{h}/', is not a valid address, '{b}'],
