@@ -1,6 +1,6 @@
 /**
  * The format of an access token (DECISIONS section 7): a prefix (`pat_` person, `sa_` service account, `ro_` read-only, `rt_` runtime, `pp_`
- * proposals only), 22 random base-62 characters, and a CRC-32 in 6 characters. A mistyped token is refused without a lookup, and scanners can
+ * proposals only), 22 random base-62 characters, and a CRC-32 in 6 characters. A mistyped token is refused without a lookup, and secret scanners can
  * find tokens by `\b(?:pat|sa|ro|rt|pp)_[0-9A-Za-z]{28}\b`. Only the SHA-256 is stored.
  */
 import { hash, randomInt } from 'node:crypto'
@@ -52,7 +52,7 @@ export function invalidToken(): NotAuthenticated {
   )
 }
 
-/** The number of hex digits of a token's SHA-256 that identify it in the log. */
+/** The number of hex digits of a token's SHA-256 that identify the token in the log. */
 export const DIGEST_DIGITS = 12
 
 /** The first hex digits of a token's SHA-256, for the log. `agentctl token list --json` shows them too. */

@@ -227,7 +227,7 @@ export interface Share<Id> {
 
 export type IdOf<R extends Relation> = Fields[R]['link']['idType'] extends 'integer' ? number : string
 
-/** The changeable content of an agent, in the order of the fields. */
+/** The changeable content of an agent, in the order of `FIELDS`. */
 export type PersonaContent = {
   -readonly [F in Exclude<keyof Fields, 'remove_image'>]: F extends keyof Columns
     ? Columns[F]

@@ -98,7 +98,7 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   return released
 }
 
-/** The request's preconditions apply only to the tool. */
+/** No precondition for agents: the preconditions of the request are for the tool. */
 const [ANY, NONE] = [{ kind: 'any' }, { kind: 'none' }] as const
 
 interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {

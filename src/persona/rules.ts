@@ -131,7 +131,10 @@ export function takenFrom(before: PersonaState, after: PersonaContent): object |
   return isTaken && !before.deleted ? taken : null
 }
 
-/** Throws `ResourceNotFound` if the caller cannot see the agent, `Refused` if it is built in, and, unless `proposes`, `Forbidden` if the caller may not edit it. */
+/**
+ * Throws `ResourceNotFound` if the caller cannot see the agent, and `Refused` if it is built in. Unless `proposes`, throws `Forbidden` if the caller
+ * may not edit it.
+ */
 export function requireEditable(state: PersonaState, caller: Caller, proposes = false): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (!proposes) requireEditor(state, caller, 'You can see this agent but not edit it')
@@ -225,8 +228,8 @@ function requireRights(
 }
 
 /**
- * Requires a default agent to be public if `is_default_persona` or `is_public` changes. Direct updates below `/api` are exempt, because clients of Onyx
- * create private default agents.
+ * Requires a default agent to be public if `is_default_persona` or `is_public` changes. Below `/api`, only proposals are checked, because clients of
+ * Onyx create private default agents.
  */
 function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
   const { is_default_persona: isDefault, is_public: isPublic } = content

@@ -69,7 +69,7 @@ export function renderPersona(
     return records.filter(record => wanted.has(record.id)).sort((a, b) => compareIds(a.id, b.id))
   }
   const people = ofIds(related.users, idsOf(agent, 'users'))
-  // V8 spreads an object much faster after a named property.
+  // V8 spreads an object much faster if a named property comes first.
   const values: Record<Exclude<SnapshotPart, 'tools'>, unknown> & Readonly<Record<string, unknown>> = {
     labels: ofIds(related.label_ids, agent.label_ids),
     document_sets: ofIds(related.document_set_ids, agent.document_set_ids),

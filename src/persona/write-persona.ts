@@ -144,7 +144,7 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
 }
 
 function fieldsOf(body: Readonly<Record<string, unknown>>, mask?: string[]): PersonaUpdateFields {
-  const fields = { ...body } // most bodies have few fields to delete
+  const fields = { ...body }
   for (const name in fields) {
     if (!FIELD_NAMES.has(name) || (mask !== undefined && !mask.includes(name))) delete fields[name]
   }

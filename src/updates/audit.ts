@@ -46,7 +46,7 @@ const bytes = (hex: string) => `\\x${hex}`
 const quoted = (value: string | number | null) =>
   value === null ? '' : `"${String(value).replaceAll(/["\\]/g, '\\$&')}"`
 
-/** The columns that the hash of an audit row covers, in the order of `audit_hash`. Neither pruning nor erasure changes them. */
+/** The columns that the hash of an audit row covers, in the order of the parameters of `audit_hash`. Neither pruning nor erasure changes them. */
 const HASHED = [
   ...(['previous_hash', 'resource_kind', 'resource_id', 'version_before', 'version_after', 'at'] as const),
   ...(['actor_id', 'token_id', 'command', 'fields', 'difference_hash'] as const),

@@ -93,8 +93,8 @@ export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: r
 }
 
 /**
- * Runs `work`. Retries it after an error that proves that nothing was applied. Answers a repeated request. If a commit was not confirmed, finds out
- * whether it was stored.
+ * Runs `work`. Retries it after an error that proves that nothing was applied. Answers the request if it is a repeated one. If a commit was not
+ * confirmed, finds out whether it was stored.
  */
 async function settled<T extends ResourceTypes, Result>(
   job: Job<T>,

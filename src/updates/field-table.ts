@@ -2,7 +2,7 @@ import type { TSchema } from '@sinclair/typebox'
 import type { Selectable } from 'kysely'
 import type { VersionedTable } from '../db/tables.js'
 
-/* Types and functions for the table of a resource's fields. Schemas, statements, audit rows and documents are derived from this table. */
+/* Types and functions for the table of a resource's fields. Schemas, statements, audit rows and organisation documents are derived from this table. */
 
 export type SqlType = 'text' | 'boolean' | 'integer' | 'double precision' | 'json' | 'timestamptz' | 'uuid'
 

@@ -5,7 +5,7 @@ import type { Caller } from '../auth/caller.js'
 import { anyOf, columnsOf, instant, jsonText, lit, named, on, queries, val } from '../db/statements/queries.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 
-/* Lists of agents and tools in pages. In the expressions, `r` is the agent or tool. */
+/* Pages of agents and tools. In the expressions, `r` is the agent or tool. */
 
 interface AskedPage {
   name?: string

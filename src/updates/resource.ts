@@ -105,8 +105,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   /** True if the decision changes only columns of the resource's own row, so that `write` needs no transaction. */
   isAlone(decision: T['Decision']): boolean
   /**
-   * Decides on the request. Reads newly referenced records with at most one statement. `locks`: in a transaction, first locks the rows that the write
-   * needs. Throws refusals.
+   * Decides on the request. Reads newly referenced records with at most one statement. `locks`: first locks the rows that the write needs. This
+   * requires a transaction. Throws refusals.
    */
   decide(db: Kysely<Tables>, state: T['State'], request: T['Request'], locks?: boolean): Promise<T['Decision']>
   /**
