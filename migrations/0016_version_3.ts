@@ -203,13 +203,13 @@ async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
     insert into change_feed (id, system_identifier, database_oid)
     select gen_random_uuid(), s.system_identifier, d.oid from pg_control_system() s, pg_database d
     where d.datname = current_database()`.execute(db)
-  // If the id of a removed tool is used again, the next row has the action `created`.
+  // If the id of a removed tool is used again, the next row has the action `created`. With `exists`, the planner would read all audit rows.
   await sql`
     create view audit_entry as
     select a.*, case
-      when a.version_before = 0 or a.difference #>> '{name,from}' = '' or exists (
-        select from audit r where r.resource_kind = a.resource_kind and r.resource_id = a.resource_id
-          and r.version_after = a.version_before and 'removed' = any (r.fields)) then 'created'
+      when a.version_before = 0 or a.difference #>> '{name,from}' = '' or coalesce((
+        select 'removed' = any (r.fields) from audit r where r.resource_kind = a.resource_kind and r.resource_id = a.resource_id
+          and r.version_after = a.version_before), false) then 'created'
       when a.command ~ '^(agentctl (rollback|agent restore|tool restore)|restore )' or a.difference #>> '{deleted,to}' = 'false'
         then 'restored'
       when a.fields && '{removed,deleted}' then 'deleted'

@@ -61,7 +61,7 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
     case 'FST_ERR_MAX_PARAM_LENGTH': // valid ids are shorter
       return new Refused('NOT_FOUND', NOTHING_HERE)
   }
-  if (statusCode !== 400 || error instanceof InvalidRequest) return error
+  if (statusCode !== 400 || error instanceof InvalidRequest || error instanceof Refused) return error
   return code === 'ECONNRESET' ? new ClientGone() : new Refused('BAD_REQUEST', UNREADABLE)
 }
 

@@ -1,5 +1,5 @@
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
-import type { FastifyInstance, FastifyRequest, FastifySchema, FastifyTypeProvider } from 'fastify'
+import type { FastifyInstance, FastifyRequest, FastifySchema, FastifyTypeProvider, RequestPayload } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
 import { ClientGone, type Fault, InvalidRequest, Refused } from '../errors.js'
 import { fault } from '../validation/faults.js'
@@ -104,7 +104,9 @@ export function registerBodyParser(app: FastifyInstance): void {
     if (request.raw.socket.destroyed) return done(new ClientGone())
     if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse an empty value
     const isRead = request.method !== 'GET' && request.method !== 'HEAD'
-    done(isRead ? refusalBefore(request) : null, payload)
+    const refusal = isRead ? refusalBefore(request) : null
+    if (isRead && refusal === null) limitPieces(payload)
+    done(refusal, payload)
   })
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (request, bytes: Buffer, done) => {
@@ -113,6 +115,20 @@ export function registerBodyParser(app: FastifyInstance): void {
     const isLarge = takesDefinition && bytes.length > INLINE_BYTES_MAX
     done(null, isLarge ? new UnparsedBody(bytes) : parseJsonBody(bytes, bounds))
   })
+}
+
+/** The maximum number of pieces in which a body can arrive. Each piece takes memory of its own, however small it is. */
+const BODY_PIECES_MAX = 10_000
+
+function limitPieces(payload: RequestPayload): void {
+  let pieces = 0
+  const count = () => {
+    if (++pieces <= BODY_PIECES_MAX) return
+    payload.off('data', count)
+    const message = `The body arrived in more than ${BODY_PIECES_MAX} pieces. Send it in larger chunks.`
+    payload.emit('error', new Refused('PAYLOAD_TOO_LARGE', message)) // Fastify then answers
+  }
+  payload.on('data', count)
 }
 
 function refusalBefore(request: FastifyRequest): Refused | null {

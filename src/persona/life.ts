@@ -87,9 +87,11 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
     if (request === undefined) return await changeAsOperator(trx, personaResource, agent, without, actor)
     const resource: VersionedResource<ReleaseTypes> = {
       ...personaResource,
+      act: 'deletion',
       decide: async (_, state, { caller }) => (mayUpdate(state, caller) ? without(state) : decisionFor(state, state)),
     }
-    const asked = { ...request, kind: 'persona', id: agent, dryRun: false, minimal: true } as const
+    const requireApproval = request.dryRun ? 'none' : request.requireApproval
+    const asked = { ...request, requireApproval, kind: 'persona', id: agent, dryRun: false, minimal: true } as const
     const { answer } = await storeLocked(trx, { resource, request: { ...asked, precondition: ANY, ifNoneMatch: NONE } })
     return answer.decision
   }

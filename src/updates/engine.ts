@@ -125,7 +125,7 @@ async function storeAlone<T extends ResourceTypes>(
 ): Promise<Stored<T> | undefined> {
   const { resource, request } = job
   const { db } = job.database
-  if (state === null || request.key !== null || resource.act === 'deletion') return undefined
+  if (state === null || request.key !== null || resource.act !== 'update') return undefined
   const decision = await decide(db, job, state)
   if (decision.changes.length === 0 || request.dryRun) {
     // The record may have changed while the body was arriving.

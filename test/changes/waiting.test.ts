@@ -21,11 +21,11 @@ async function cursor(): Promise<string> {
 const wait = (token: string, after: string, seconds = 60) =>
   call('GET', `/changes?after=${after}&wait=${seconds}`, { token })
 
-/** Waits for a change. Repeats the request if it ends without one, which can happen on a busy machine. */
+/** Waits for a change. Repeats the request if it ends without one or gets 503, which can happen on a busy machine. */
 async function changed(token: string, after: string) {
   for (;;) {
-    const answer = await wait(token, after)
-    if (answer.statusCode !== 200 || answer.json().changes.length > 0) return answer
+    const { statusCode, json } = await wait(token, after)
+    if (statusCode !== 503 && (statusCode !== 200 || json().changes.length > 0)) return { statusCode, json }
   }
 }
 

@@ -103,7 +103,7 @@ function begun(port: number, method: string, path: string, token: string, agent?
   return { sent, answered }
 }
 
-t.test('413 begins with the first byte beyond the limit, announced or in chunks', async t => {
+t.test('413 begins with the first byte or piece beyond the limit, announced or in chunks', async t => {
   const service = await running(t, {}, { listen: true })
   const status = async (path: string, method: string, bytes: number, isChunked: boolean) => {
     const { sent, answered } = begun(service.port, method, path, service.token)
@@ -121,6 +121,12 @@ t.test('413 begins with the first byte beyond the limit, announced or in chunks'
       t.equal(await status(path, method, bytes, isChunked), 200, `${path} ${bytes}`)
       t.equal(await status(path, method, bytes + 1, isChunked), 413, `${path} ${bytes + 1}`)
     }
+  }
+  for (const pieces of [10_000, 10_001]) {
+    const { sent, answered } = begun(service.port, 'PATCH', '/persona/1?update_mask=', service.token)
+    for (let i = 0; i < pieces; i++) sent.write(i === 0 ? '{}' : ' ')
+    sent.end()
+    t.equal(await answered(), pieces === 10_000 ? 200 : 413, `${pieces} pieces`)
   }
 })
 
