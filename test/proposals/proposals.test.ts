@@ -143,11 +143,7 @@ t.test('409 with the fields that changed since the base; 412 where the record ch
   t.match(refused, { error_code: 'PROPOSAL_CONFLICT', conflicts: ['name'] })
   t.match((await get(`/proposals/${first}`, bob)).json(), { conflicts: ['name'], changes: [{ from: 'c', to: 'a' }] })
   const rows = await world.query`delete from audit where resource_id = ${id} and version_after > 1 returning *`
-  t.match(
-    (await get(`/proposals/${second}`, bob)).json(),
-    { conflicts: ['description'] },
-    'what was pruned may conflict',
-  )
+  t.match((await get(`/proposals/${second}`, bob)).json(), { conflicts: ['description'] })
   await world.database.db
     .insertInto('audit')
     .values(rows as never)

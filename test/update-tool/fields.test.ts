@@ -45,11 +45,8 @@ t.test('200 or 422 for each field: omitted, null, a value, a wrong type, over th
     const answer = await put({ [field]: sent })
     t.equal(answer.statusCode, 422, `${field}: ${shown(sent)}`)
     const faults: { loc: Loc; type: string }[] = answer.json().detail ?? []
-    t.strictSame(
-      faults.map(({ loc, type }) => ({ loc, type })),
-      expectedFaults(field, expected),
-      `${field}: ${shown(sent)}`,
-    )
+    const places = faults.map(({ loc, type }) => ({ loc, type }))
+    t.strictSame(places, expectedFaults(field, expected), `${field}: ${shown(sent)}`)
   }
 
   await stores('{}', {}, {})
