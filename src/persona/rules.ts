@@ -131,10 +131,7 @@ export function takenFrom(before: PersonaState, after: PersonaContent): object |
   return isTaken && !before.deleted ? taken : null
 }
 
-/**
- * Throws `ResourceNotFound` if the caller cannot see the agent, and `Refused` if it is built in. Unless `proposes`, throws `Forbidden` if the caller
- * may not edit it.
- */
+/** Throws `ResourceNotFound` if the agent is hidden from the caller, `Refused` if it is built in, and `Forbidden` without the right to edit, unless `proposes`. */
 export function requireEditable(state: PersonaState, caller: Caller, proposes = false): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (!proposes) requireEditor(state, caller, 'You can see this agent but not edit it')

@@ -30,10 +30,7 @@ interface Versioned extends VersionedTable {
   id: Generated<number>
 }
 
-/**
- * Returns the statements that read an agent or a tool. `query` selects the state. `lookup`, for routes, also reads the caller. `read` returns the state
- * for a viewer.
- */
+/** Returns the statements that read an agent or a tool. `query` selects the state. `lookup`, for routes, also reads the caller. `read` is for a viewer. */
 export function readsOf<State>(
   kind: ResourceKind,
   query: (viewer: Viewer, id: Expression<number>) => SelectQueryBuilder<Tables, never, State>,
