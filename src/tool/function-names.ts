@@ -59,7 +59,7 @@ const readToolsBeside = statement<ViewerParameters & Pick<NamedTool, 'id' | 'nam
   },
 )
 
-/** Returns warnings about functions with the same name in two of the given tools, which belong to one agent. */
+/** Returns warnings about functions with the same name in two tools of an agent. */
 export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]): Promise<string[]> {
   const shared = toolIds.length < 2 ? [] : await readShared.run(db, { ids: [...toolIds] })
   return shared.map(({ name, tools }) => warningOf(name, tools))

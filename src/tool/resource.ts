@@ -21,7 +21,7 @@ export interface ToolTypes extends ResourceTypes {
   Decision: ToolDecision
 }
 
-const SMALLER = 'Store a smaller definition: an update with Prefer: return=minimal is still possible.'
+const SMALLER = 'Store a smaller definition. An update with Prefer: return=minimal is still possible.'
 
 /** How the update engine reads, decides, stores and shows custom tools. */
 export const toolResource: VersionedResource<ToolTypes> = {

@@ -62,7 +62,7 @@ export interface ToolDecision extends Decision {
   headers: PlannedHeader[] | null
   /** Warnings for the caller about new destinations of secrets. */
   notes: string[]
-  /** True if another tool of an agent with this tool has a function of the same name. Set when a new definition is stored. */
+  /** True if this tool and another tool of the same agent have functions with the same name. Set when a new definition is stored. */
   hasNamesBeside?: boolean | undefined
 }
 

@@ -98,7 +98,7 @@ function lockedTool(param: Param<WriteParameters>) {
     .skipLocked()
 }
 
-/** SQL: true if the viewer still manages the tool `t`, with the same rights of their token. */
+/** SQL: true if the viewer still manages the tool `t` and their token still has the same rights. */
 function mayManage(param: Param<ViewerParameters>) {
   return sql<SqlBool>`exists (select from ${tokenWith(param)}, ${managedTool(viewerOf(param))})`
 }

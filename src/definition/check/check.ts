@@ -10,7 +10,7 @@ import { Subtypes } from './subtypes.js'
 export interface CheckOptions {
   /** The path of the definition in the request, with which each `loc` begins. Default: `['body', 'definition']`. */
   at?: Loc
-  /** The names of the tool's custom headers. A header supplies the header parameter with its name. `Cookie` supplies all cookie parameters. */
+  /** The names of the tool's custom headers. A header supplies the header parameter with the same name. `Cookie` supplies all cookie parameters. */
   headerNames?: readonly string[]
   /** True if operations that cannot become functions are faults. */
   strict?: boolean
@@ -91,8 +91,8 @@ function checkParts(definition: Schema, findings: Findings, { headerNames = [], 
 }
 
 /**
- * Visits every value of a definition before other checks. Returns the fault if a limit is exceeded. Reports NUL, lone surrogates, infinite numbers, too
- * long keys, and keys that change a prototype. A value that YAML aliases repeat counts each time.
+ * Visits every value of a definition before other checks. Returns the fault if a limit is exceeded. Reports NUL, lone surrogates, infinite numbers, keys
+ * that are too long, and keys that change a prototype. A value that YAML aliases repeat counts each time.
  */
 function walkAll(document: object, findings: Findings): 'definition_too_deep' | 'definition_too_large' | undefined {
   let values = 0

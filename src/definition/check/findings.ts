@@ -22,7 +22,7 @@ interface Found {
 }
 
 const QUOTED_CHARACTERS = 100
-/** The maximum number of findings of each kind that are kept. Others are only counted. */
+/** The maximum number of kept findings of each kind. Others are only counted. */
 const MOST_KEPT = 20_000
 
 /** Quotes at most 100 characters of a text for a message. Escapes control characters. */
@@ -37,7 +37,7 @@ function show(value: unknown): string {
   return typeof value === 'object' && value !== null ? (Array.isArray(value) ? 'a list' : 'an object') : String(value)
 }
 
-/** Collects findings by holder, the object or list that contains the value. `located` adds the full paths in one pass. */
+/** Collects findings by holder, the object or list that contains the faulty value. `located` adds the full paths in one pass. */
 export class Findings {
   readonly counts = { faults: 0, warnings: 0 }
   private readonly byHolder = new Map<object, Found[]>()

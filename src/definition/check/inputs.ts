@@ -29,7 +29,7 @@ export interface BodyInput {
   readonly description?: string
 }
 
-/** The encoding of a form field. OpenAPI's defaults (style `form`, exploded) are absent. */
+/** The encoding of a form field. Members with OpenAPI's defaults (style `form`, exploded) are absent. */
 export interface FieldEncoding {
   style?: string
   explode?: boolean

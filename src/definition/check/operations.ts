@@ -102,7 +102,7 @@ export class OperationRules {
     return this.seen.size < this.seen.add(part).size
   }
 
-  /** Reports servers, methods without functions, and unknown keys of a path item. */
+  /** Reports the servers of a path item, its unknown keys, and methods that cannot become functions. */
   private checkItemKeys(item: Schema): void {
     for (const key of Object.keys(item)) {
       if (isToolMethod(key) || ITEM_KEYS.has(key) || key.startsWith('x-')) continue
@@ -152,7 +152,7 @@ export class OperationRules {
     else if (typeof summary !== 'string') this.findings.fault('string_type', operation, [key])
   }
 
-  /** Records an operationId. If an earlier operation has the same id, reports a fault and returns false. */
+  /** Records an operationId. If another operation already has this id, reports a fault and returns false. */
   private claimId(id: string, operation: Schema, { item }: PathUse): boolean {
     const owner = this.ids.get(id)
     if (owner === undefined) this.ids.set(id, { operation, item })

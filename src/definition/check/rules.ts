@@ -72,7 +72,7 @@ export const WARNINGS = {
     'the operation cannot become a function: its body is neither JSON nor application/x-www-form-urlencoded',
   'operation_passed_over.form': 'the operation cannot become a function: its form body is not an object',
   'operation_passed_over.field':
-    'the operation cannot become a function: the form field {name} can only be sent with the encoding {"contentType": "application/json"}',
+    'the operation cannot become a function: the form field {name} can be sent only with the encoding {"contentType": "application/json"}',
   'operation_passed_over.style': 'the operation cannot become a function: the parameter {name} has an unknown style',
   method_passed_over: '{key} operations do not become functions',
   key_unknown: 'the {part} has the unknown key {key}, which is ignored',

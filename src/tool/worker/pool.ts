@@ -26,7 +26,6 @@ export interface TaskRequest {
 /** A stored definition for a task. Its text is read when the task starts, so that waiting tasks do not hold the text in memory. */
 export interface StoredText {
   bytes: number
-  /** Undefined if the definition was pruned. */
   text(): Promise<string | undefined>
 }
 
@@ -112,7 +111,7 @@ export class BodyWorkers {
 }
 
 /**
- * Limits the concurrent work of workers to `max`, and to one for each key (a token), so that one token cannot occupy all workers. If the wait is too
+ * Limits the concurrent work of workers to `max`, and to one for each key (a token), so that one token cannot occupy two workers. If the wait is too
  * long, throws `RateLimited` if work of the same key is running, else `Unavailable`.
  */
 export function bodyTurns(max: number, waitMs: number) {
