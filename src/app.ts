@@ -39,7 +39,7 @@ import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers } from './tool/worker/pool.js'
 import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
 
-/** The dependencies of the application. The application reads nothing else from the environment, and no file after `buildApp` returns. */
+/** The dependencies of the application, which reads no environment variables. */
 export interface AppOptions {
   config: Config
   version: string
@@ -47,11 +47,11 @@ export interface AppOptions {
   service: Pick<Lifecycle, 'current' | 'isDraining' | 'readiness' | 'ring'>
   logger: FastifyBaseLogger | false
   metrics?: Metrics
-  /** Limits the wait for a worker, and the time in which the worker checks a large definition. Default: 5 s. */
+  /** The longest wait for a worker, and the longest check of a large definition. Default: 5 s each. */
   definitionTimeoutMs?: number
 }
 
-/** Builds the HTTP application. Production and tests use the same function. Registers hooks for every request, then pages, then operations. */
+/** Builds the HTTP application, for production and for tests. */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { config, database, service, version, metrics = new Metrics() } = options
   const { server } = config
@@ -141,7 +141,7 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
       setCommonHeaders(request, reply) // Fastify runs no hooks for framework errors
       handleError(requestFault(request) ?? error, request, reply)
     },
-    requestTimeout: 30_000, // limits the arrival of a request; `connections.ts` limits the time to read the answer
+    requestTimeout: 30_000, // until a request has arrived completely
     connectionTimeout: 90_000, // limits the time without traffic on a connection
     keepAliveTimeout: 72_000, // longer than proxies keep idle connections, so that a proxy never uses a connection that Node is closing
     http: {

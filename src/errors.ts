@@ -1,6 +1,6 @@
-/** The errors of requests. Messages are for clients and contain no SQL, path or secret. `http/error-handler.ts` renders them. */
+/** The errors of requests, which `http/error-handler.ts` answers. Their messages are for clients and contain no SQL, path or secret. */
 
-/** The status of every `error_code`. A 422 has no code (DECISIONS section 2). */
+/** The HTTP status of every `error_code`. 422 has none (DECISIONS section 2). */
 export const ERROR_CODES = {
   BUILTIN_READ_ONLY: 400,
   BAD_REQUEST: 400,
@@ -39,14 +39,14 @@ export type ErrorCode = keyof typeof ERROR_CODES
 /** The path of a value in a request: `body`, `path`, `query` or `header`, then property names and array indexes. */
 export type Loc = (string | number)[]
 
-/** A fault of a request, as in a 422 answer. `type` and `msg` are those of pydantic v2 where pydantic has such a fault. */
+/** A fault of a request, as in a 422 answer. `type` and `msg` are pydantic v2's if pydantic has the same fault. */
 export interface Fault {
   loc: Loc
   msg: string
   type: string
 }
 
-/** The request is invalid. `faults` lists all faults of the first check that failed. `extra` has further members of the answer as JSON text. */
+/** The request is invalid. `extra` has further members of the answer, each as JSON text. */
 export class InvalidRequest extends Error {
   constructor(
     readonly faults: Fault[],
@@ -56,7 +56,7 @@ export class InvalidRequest extends Error {
   }
 }
 
-/** A mask in the request matches no stored secret. The mask can be from an older version that `If-Match` names. */
+/** A mask in the request matches no stored secret. The mask can come from the older version in `If-Match`. */
 export class UnknownRedaction extends InvalidRequest {}
 
 /** A refusal with an error code. Invalid requests use `InvalidRequest`. */
@@ -92,14 +92,14 @@ export class NotAuthenticated extends Refused {
   }
 }
 
-/** The connection closed before the request was handled. Only the log shows this error. */
+/** The connection closed before the answer. Only the log shows this error. */
 export class ClientGone extends Refused {
   constructor() {
     super('BAD_REQUEST', 'The connection was closed before the answer.')
   }
 }
 
-/** The caller must not make this request. `scope` is the missing permission, if a permission would allow it. */
+/** The caller must not make this request. `scope`: the permission that would allow the request. */
 export class Forbidden extends Refused {
   constructor(message: string, scope?: string) {
     const headers = { 'www-authenticate': `${REALM}, error="insufficient_scope", scope="${scope}"` }
@@ -115,7 +115,7 @@ export class ResourceNotFound extends Refused {
   }
 }
 
-/** The answer would exceed the size limit, because of the stored data and not because of the request. */
+/** The stored data makes the answer larger than the size limit. */
 export class SnapshotTooLarge extends Refused {
   constructor(what: string, bytes: number, bytesMax: number, advice: string) {
     super('SNAPSHOT_TOO_LARGE', `${what} ${bytes} bytes, but an answer can contain at most ${bytesMax}. ${advice}`)
@@ -124,7 +124,7 @@ export class SnapshotTooLarge extends Refused {
 
 export const STALE = {
   changed:
-    'The stored state is not one that If-Match names. Read the current state, then repeat the change with its ETag.',
+    'If-Match does not name the stored state. Read the record, then repeat the change with the ETag of the answer.',
   unknown_tag:
     'If-Match names a state that this agent or tool never had, or a weak tag (W/). Read the record and send the ETag of the answer.',
   matched:
@@ -132,14 +132,14 @@ export const STALE = {
   nothing_stored: 'If-Match is not possible for a creation, because nothing is stored yet. Leave the header out.',
 }
 
-/** A field that was changed after the version in `If-Match`. `by` is the author's email. */
+/** A field that changed after the version in `If-Match`. `by` is the email of the user who changed it. */
 export interface FieldChange {
   field: string
   by: string
   at: string
 }
 
-/** A precondition failed. `changed` lists the fields changed since the version that the precondition names; null if they are unknown. */
+/** A precondition failed. `changed`: the fields that changed after the version in `If-Match`; null if unknown. */
 export class PreconditionFailed extends Refused {
   constructor(reason: keyof typeof STALE, currentTag: string | null, changed: FieldChange[] | null = null) {
     super('PRECONDITION_FAILED', STALE[reason], { extra: { reason, current_etag: currentTag, changed } })
@@ -191,7 +191,6 @@ export class RateLimited extends Refused {
   }
 }
 
-/** The seconds in the `Retry-After` header of a 503. `TRY_AGAIN` is a sentence with the same advice. */
 const RETRY_AFTER_S = 1
 const RETRY_AFTER = { 'retry-after': String(RETRY_AFTER_S) }
 export const TRY_AGAIN = `Try again in ${RETRY_AFTER_S} s.`
@@ -212,10 +211,10 @@ export type UnavailableReason = (typeof UNAVAILABLE_REASONS)[number]
 /** Whether the service can serve requests. `detail` is one or two sentences with the cause and the remedy. */
 export type Readiness = { status: 'ready' } | { status: 'unavailable'; reason: UnavailableReason; detail: string }
 
-/** The outcome of an update that failed: whether it was applied. */
+/** Whether an update was applied, although its answer is an error. */
 export type Outcome = 'applied' | 'not_applied' | 'unknown'
 
-/** The service cannot serve the request at present. For an update, `outcome` states whether it was applied. */
+/** The service cannot serve the request at present. `outcome`: whether an update was applied. */
 export class Unavailable extends Refused {
   /** True if the transaction found no stored update with the request's `Idempotency-Key`. */
   isKeyLookedUp = false

@@ -122,7 +122,7 @@ t.test('78 for a database of a version before 2.1, by every way in: it is left a
   const { url, database } = await emptyDatabase(t)
   const steps = { '0014_unchanged_updates': { up: async () => {}, oldestProgram: '1.15.1' } }
   await migrate(database, { steps }).catch(() => undefined) // fails, because the resulting schema is refused
-  const message = /the schema is older than version 2\.1: first run agentctl migrate/
+  const message = /the schema is older than version 2\.1: run agentctl migrate of version 2\.1/
   for (const args of [['migrate'], ['migrate', '--plan'], ['init', 'alice@example.com'], ['status']]) {
     const { status, stderr } = await startAgentctl({ url, args }).answer
     t.equal(status, 78, args.join(' '))

@@ -13,16 +13,16 @@ import type { Tables } from './tables.js'
 /** The connection pools of a database. If the server is unreachable, the first statement fails, not the constructor. */
 export class Database {
   readonly db: Kysely<Tables>
-  /** A separate connection for readiness probes, which is free even if the pool is busy. */
+  /** A separate connection, so that readiness probes do not wait for the pool. */
   readonly probe: Kysely<Tables>
   /** For the connection counts only. Run statements with `db`. */
   readonly pool: pg.Pool
-  /** The server's name and version, as of the newest connection; undefined before the first one. */
+  /** The name and version that the server reported on the newest connection. */
   server: string | undefined
   readonly #probePool: pg.Pool
   readonly #options: DatabaseOptions
   readonly #sessions = new WeakMap<pg.ClientBase, Session>()
-  /** For each key, the shared connection and the number of its running reads. */
+  /** The shared connection of each key, and the number of reads that run on it. */
   readonly #shared = new Map<string, { session: Promise<Session>; reads: number }>()
   #closed: Promise<unknown> | undefined
 
@@ -35,8 +35,8 @@ export class Database {
   }
 
   /**
-   * Returns an executor that sends reads with the same key on a shared connection, up to 8 at a time. A slow read then delays only reads with the
-   * same key. Behind a pooler in transaction mode, reads are not shared, because each read needs its own transaction.
+   * Returns an executor for reads. Up to 8 reads with the same key share a connection, so a slow read delays only reads with the same key. Behind a
+   * pooler in transaction mode, connections are not shared, because each read needs its own transaction.
    */
   sharedReads(key: string): Executor {
     if (!this.#options.preparedStatements) return this.db
@@ -127,7 +127,7 @@ export class Database {
     if (this.pool.ending)
       return new DatabaseFault('closed', 'the connections to the database are closed', { cause: error })
     if (error instanceof pg.DatabaseError || error instanceof DatabaseFault) return error
-    // The pool's timeout error has no class of its own, so its message identifies it.
+    // The pool's timeout error has no class of its own, so the message is compared.
     const isWait = error instanceof Error && error.message === 'timeout exceeded when trying to connect'
     if (!isWait) return new ConnectionLost({ cause: error })
     return new DatabaseFault('waited', 'no connection became free in time', { cause: error })
@@ -150,7 +150,7 @@ export class Database {
 
 const SHARED_READS_MAX = 8
 
-/** Closes the socket if the connection fails, for example without a password. pg would leave it open. */
+/** pg leaves the socket of a failed connection open, for example if the password is missing. */
 class ClosingClient extends pg.Client {
   constructor(config?: pg.ClientConfig) {
     super(config)
@@ -164,7 +164,7 @@ const SETTLE_WITHIN_MS = 2_500
 
 const CONNECTION_AGE_MAX_MS = 300_000
 
-/** Converts `int8` to a number, and `timestamptz` to ISO 8601 in UTC with microseconds (`2024-01-02T03:04:05.123456Z`). `infinity` and years BC stay as in pg. */
+/** Converts `int8` to a number, and `timestamptz` to ISO 8601 in UTC with microseconds (`2024-01-02T03:04:05.123456Z`). `infinity` and years BC are not converted. */
 const VALUES = new pg.TypeOverrides()
 VALUES.setTypeParser(pg.types.builtins.INT8, Number)
 VALUES.setTypeParser(pg.types.builtins.TIMESTAMPTZ, text =>

@@ -93,5 +93,5 @@ async function appliedSteps(db: Kysely<Tables>): Promise<Map<string, string>> {
   const applied = new Map(steps.map(step => [step.migration, step.oldest_program]))
   const { version, step } = OLDEST_UPGRADED
   if (applied.size === 0 || applied.has(step)) return applied
-  throw new ServerUnfit(`the schema is older than version ${version}: first run agentctl migrate of version ${version}`)
+  throw new ServerUnfit(`the schema is older than version ${version}: run agentctl migrate of version ${version} first`)
 }

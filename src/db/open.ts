@@ -14,7 +14,7 @@ export interface OpenedDatabase {
   close(): Promise<void>
 }
 
-/** No database is configured, or the program cannot use its schema. The message names the remedy. */
+/** No database is configured, or the program cannot use the database's schema. The message names the remedy. */
 export class NotConfigured extends Error {}
 
 interface Settings {
@@ -26,8 +26,8 @@ interface Settings {
 }
 
 /**
- * Opens the database at `DATABASE_URL`, or starts the embedded one in `DATA_DIR`. Does not connect yet. A `command` uses the embedded server that the
- * service runs. Throws `EmbeddedUnavailable` if the embedded server cannot run, and `NotConfigured` if a command finds no database.
+ * Opens the database at `DATABASE_URL`, or the embedded one in `DATA_DIR`, without connecting. The `service` starts the embedded server; a `command`
+ * uses the running one. Throws `EmbeddedUnavailable` if the embedded server cannot run, and `NotConfigured` if a command finds no database.
  */
 export async function openConfiguredDatabase(
   settings: Settings,
@@ -55,11 +55,11 @@ export async function openConfiguredDatabase(
   )
 }
 
-const LACKS_PASSWORD = 'client password must be' // part of the message of `pg`, which checks for a password before connecting
+const LACKS_PASSWORD = 'client password must be' // part of pg's message for a missing password
 
 /**
- * Returns advice for an operator if the database is unreachable or refuses the connection. The advice ends a sentence and contains no text from the
- * server. `url` is the configured URL.
+ * Returns advice for an operator, as a clause without text from the server. `error`: why the database is unreachable or refuses the connection. `url`:
+ * the configured URL.
  */
 export function connectAdvice(url: string | undefined, error?: unknown): string {
   const { code, message }: Error & { code?: unknown } = rootOf(error)
@@ -68,7 +68,7 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
   if (code === '53300')
     return 'all its connections are in use: lower DATABASE_POOL_SIZE (each process uses one connection more than that), or raise max_connections of PostgreSQL'
   if (message.includes(LACKS_PASSWORD)) return 'check DATABASE_URL: it has no password, and the server asks for one'
-  if (code === '42501') return 'the role of DATABASE_URL lacks a right: it must own the schema and its tables'
+  if (code === '42501') return 'the role in DATABASE_URL must own the schema and the tables'
   const settings = 'user, password, database and sslmode in DATABASE_URL'
   if (url) return isRefusedByServer(error) ? `check ${settings}` : `check that it runs, and check host, ${settings}`
   return 'it is the embedded PostgreSQL, which the service (npm start) runs and restarts; if it stays down, read the file "log" next to its data folder'

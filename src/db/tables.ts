@@ -1,6 +1,6 @@
 import type { ColumnType, Generated, Selectable } from 'kysely'
 
-/** The largest value of an `integer` column, such as an id. */
+/** The largest value of an `integer` column. */
 export const INT4_MAX = 2_147_483_647
 
 /** A timestamp. It is read as ISO 8601 in UTC with microseconds, and written as any text that PostgreSQL accepts. */
@@ -12,13 +12,13 @@ type JsonText<T> = ColumnType<T, string, string>
 
 export type Permission = 'basic' | 'manage:actions' | 'admin'
 
-/** A scope of a token. `read`, `runtime` and `propose` restrict the token to reading, to reading as a runtime, or to proposals. */
+/** A scope of a token. `read` and `runtime` forbid all writes; `propose` forbids all writes except proposals. */
 export type Scope = Permission | 'read' | 'runtime' | 'propose'
 export type UserKind = 'person' | 'service_account'
 export type ShareLevel = 'viewer' | 'editor'
 export type ResourceKind = 'persona' | 'tool'
 
-/** A change by a user (null: the operator) at a time in ms since 1970. `fields` excludes fields that were changed again later. */
+/** `by`: the user's id; null for the operator. `at`: ms since 1970. `fields` excludes fields that changed again later. */
 export interface RecentChange {
   by: string | null
   at: number
@@ -96,9 +96,9 @@ export interface AuditTable {
   difference: JsonText<Record<string, { from: unknown; to: unknown }>> | null
   difference_bytes: number
   difference_hash: Buffer
-  /** The hash of the replaced definition. The definition stays stored while a row refers to it. */
+  /** The hash of the replaced definition, which is kept as long as a row refers to it. */
   definition_before: Buffer | null
-  /** The hashes are null in rows that versions before 3.0 wrote. */
+  /** `previous_hash` and `hash` are null in rows from before 3.0. */
   previous_hash: Buffer | null
   hash: Buffer | null
   /** Who could no longer see the agent after the change: users, groups, or everyone. */
@@ -112,7 +112,7 @@ interface NamedTable {
   name: string
 }
 
-/** A view of each token with its user and combined rights (DECISIONS sections 6 and 7). */
+/** A view of the tokens, each with its user and rights (DECISIONS sections 6 and 7). */
 export interface CallerView {
   hash: Buffer
   token_id: number
@@ -190,7 +190,7 @@ export interface Tables {
     function_names: Generated<readonly string[]>
   }
   persona: PersonaTable
-  /** A view with more columns than are declared here, like `shown_tool` and `shown_document_set`. */
+  /** A view. Only the columns that statements use are declared. */
   shown_persona: Selectable<PersonaTable> & Record<'tool_ids' | 'document_set_ids' | 'label_ids', number[]>
   persona_tool: PersonaLink<{ tool_id: number; attached_by: string | null }>
   persona_document_set: PersonaLink<{ document_set_id: number }>
@@ -214,7 +214,7 @@ export interface Tables {
   caller: CallerView
   audit: AuditTable
   new_audit: AuditTable // a view of `audit` for inserts
-  /** `author` is the author's email, or the id if the account no longer exists, or `agentctl` for the operator. */
+  /** `author`: the user's email, or the user's id if the account no longer exists; `agentctl` for the operator. */
   audit_entry: AuditTable & { action: 'created' | 'updated' | 'deleted' | 'restored' | 'applied'; author: string }
   access_event: {
     id: Generated<number>

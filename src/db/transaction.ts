@@ -4,7 +4,7 @@ import type { Database } from './database.js'
 import type { Executor } from './statements/statement.js'
 import type { Tables } from './tables.js'
 
-/** Runs `work` in a READ COMMITTED transaction and returns its result. With `rollback`, rolls the transaction back afterwards. */
+/** Runs `work` in a READ COMMITTED transaction and returns the result. With `rollback`, rolls the transaction back at the end. */
 export async function inTransaction<T>(
   { db }: Pick<Database, 'db'>,
   { rollback }: { rollback: boolean },

@@ -36,9 +36,9 @@ export interface Exchange {
 }
 
 /**
- * Creates the exchange of each request. Closes a connection after an answer while the service drains, and if the client does not read an answer
- * within the request timeout. Answers unfinished requests with 503 at the shutdown timeout. Calls `onCut` if a connection closes before the answer
- * was sent.
+ * Creates the exchange of each request. During a shutdown, closes each connection after its answer. Always closes a connection if the client does not
+ * read the answer within the request timeout. At the shutdown timeout, answers unfinished requests with 503. Calls `onCut` if a connection closes
+ * before the answer was sent.
  */
 export function registerConnections(
   app: FastifyInstance,
@@ -63,7 +63,7 @@ export function registerConnections(
       onCut(exchange)
       if (exchange.isSettled) end(exchange)
     }
-    // The response does not emit `close` while a pipelined request waits for an earlier one, so the socket is observed.
+    // The response to a pipelined request emits no `close` while an earlier request is unanswered, so the socket is observed.
     socket.once('close', close)
     // Node emits `finish` also for a destroyed connection. This listener must run before Node's own listener, which can destroy the connection.
     reply.raw.prependOnceListener('finish', () => {
@@ -106,7 +106,7 @@ function end({ atEnd }: Exchange): void {
   for (const listener of atEnd.splice(0)) listener()
 }
 
-/** True for an MCP request whose body has arrived. At the shutdown timeout, its inner requests get a 503, and its own answer then contains their refusals. */
+/** True for an MCP request whose body has arrived. Its answer contains the late answers to its inner requests. */
 function asksWithin({ request }: Exchange): boolean {
   return request.policy?.asksWithin === true && request.body !== undefined
 }
@@ -132,7 +132,7 @@ export function answerClientError(
   const exchange = latest.get(socket)
   const isLate = code === 'ERR_HTTP_REQUEST_TIMEOUT'
   const isUnused = isLate && socket.bytesRead === 0
-  // True if the client could mistake the answer for that to an earlier request, or for a second answer to the same request.
+  // True if the client could mistake the answer for the answer to an earlier request, or for a second answer to this request.
   const isToldElsewhere = exchange !== undefined && exchange.request.raw.complete !== exchange.isAnswered
   if (code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
     socket.destroy()

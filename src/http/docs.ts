@@ -9,7 +9,7 @@ export const pageFile = (name: string) => readFileSync(new URL(`../../page/${nam
 const LIBRARY = import.meta.resolve('@fastify/swagger-ui/package.json')
 const library = (name: string) => readFileSync(new URL(`static/${name}`, LIBRARY))
 
-/** The content security policy of `/docs`. Allows only files of this origin and `data:` icons in the style sheet. The page also works over plain HTTP. */
+/** The content security policy of `/docs`. Allows only files of this origin, and `data:` icons in the style sheet. */
 const DOCS_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -25,8 +25,8 @@ interface Share {
 
 /**
  * Limits the requests of callers. Each token has a quota per minute and a number of places for concurrent requests. A request holds its place until its
- * answer is read or its connection closes, so the memory for bodies and answers is limited. New and rejected tokens have no places. Until they are
- * authenticated, their requests share a tenth of `CONCURRENT_REQUESTS_MAX`.
+ * answer is read or its connection closes, so the memory for bodies and answers is limited. A new or rejected token has no places until it is
+ * authenticated. The requests of all these tokens share a tenth of `CONCURRENT_REQUESTS_MAX`.
  */
 export class Gate {
   total = 0

@@ -109,7 +109,7 @@ interface ReadRoute<T extends ResourceTypes> {
   view?(request: FastifyRequest, state: T['State']): Promise<string | undefined>
 }
 
-/** `GET /persona/{persona_id}` or `GET /tool/{tool_id}`: the snapshot that updates return, with more fields. */
+/** `GET /persona/{persona_id}` or `GET /tool/{tool_id}`: the snapshot that updates return, plus further fields. */
 export function registerRead<T extends ResourceTypes>(
   app: FastifyInstance,
   { database, ...limits }: OperationOptions,
@@ -176,7 +176,7 @@ export function registerHistory<T extends ResourceTypes>(
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of entries in a page. Default: ${HISTORY_RECORDS}.`),
-          before: queryInteger(1, INT4_MAX, 'Starts before this version: the last version of the previous page.'),
+          before: queryInteger(1, INT4_MAX, 'Lists changes before this version, the last of the previous page.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(list(reference(HistoryEntry)), 'The changes of this page.', ['link', 'warning'], [404]),

@@ -35,7 +35,7 @@ export function registerRequestLog(app: FastifyInstance): void {
   })
 }
 
-/** Logs a request whose connection closed before the answer was sent. The handler may continue and store the request. */
+/** Logs a request whose connection closed before the answer was sent. The handler continues and may store changes. */
 export function logCut(exchange: Exchange): void {
   exchange.request.log.info(lineOf(exchange), 'the connection closed before the answer was sent')
 }

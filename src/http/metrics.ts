@@ -9,7 +9,7 @@ import { requestIdOf } from './request.js'
 /** Upper bounds of the duration buckets, in seconds. Requests for changes wait up to 20 s. */
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]
 
-/** The statuses whose time series exist for every operation from the start. Others get a series when they first occur. */
+/** The statuses whose time series exist for every operation from the start. Other statuses get a series when they first occur. */
 const STATUSES_FROM_THE_START = [200, 500, 503]
 
 type ReadinessSource = { readiness(): Promise<Readiness> }
@@ -46,7 +46,7 @@ export class Metrics {
     collectDefaultMetrics({ register: this.registry })
   }
 
-  /** Observes every request of an application. Reads the other sources when metrics are requested. */
+  /** Observes every request of an application. Reads the sources when metrics are requested. */
   watch(app: FastifyInstance, { pool, inWork, service, version, backlog }: MetricSources): void {
     app.addHook('onRoute', ({ schema }) => {
       const operation = (schema as { operationId?: string } | undefined)?.operationId

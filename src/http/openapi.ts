@@ -4,7 +4,7 @@ import { ERROR_CODES, STALE, UNAVAILABLE_REASONS } from '../errors.js'
 import { HTTPValidationError } from '../validation/faults.js'
 import { list, nullable, reference, text } from '../validation/vocabulary.js'
 
-/** The headers of answers, with their descriptions in the document. CORS exposes them to pages of other origins. */
+/** The description of each answer header. CORS exposes these headers to pages of other origins. */
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',
   etag:
@@ -47,7 +47,7 @@ interface ErrorAnswer {
 }
 
 const OUTCOME = Type.Optional(
-  Type.String({ description: 'The outcome of the change.', enum: ['not_applied', 'unknown', 'applied'] }),
+  Type.String({ description: 'Whether the change was applied.', enum: ['not_applied', 'unknown', 'applied'] }),
 )
 
 const ERRORS = {
@@ -154,7 +154,7 @@ interface OwnAnswer {
   headers: readonly HeaderName[]
 }
 
-/** Returns the answers of an operation by status: `own` answers, 422, `refusals`, and the refusals of every operation. */
+/** Returns the answers of an operation by status: `own` answers, 422, `refusals`, and the refusals that every operation has. */
 export function responses(
   own: Readonly<Record<number, OwnAnswer>>,
   refusals: readonly ErrorStatus[] = [],

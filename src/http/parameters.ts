@@ -36,7 +36,7 @@ export const IfMatch = entityTags(
 )
 
 export const IfMatchOfApproval = entityTags(
-  'The `ETag` of the proposal. The proposal is approved only if neither the proposal nor its agent or tool has changed since this tag was read.',
+  'The `ETag` of the proposal. The proposal is approved only if the proposal and its agent or tool are unchanged since this tag was read.',
 )
 
 export const IfNoneMatch = entityTags('`*`, or entity tags. If one matches, the answer is 304 without a body.', true)

@@ -31,10 +31,10 @@ export const CallerRecord = Type.Object(
       id: identifier(),
       scopes: nullable(list(enumeration(SCOPES)), {
         description:
-          '`null`: all rights of the user. With `read` or `runtime`, the token stores nothing; with `propose`, only proposals.',
+          '`null`: all rights of the user. `read` and `runtime` forbid all writes; `propose` forbids all writes except proposals.',
       }),
-      persona_ids: nullable(list(identifier()), { description: 'The agents of a bound token; null if none.' }),
-      tool_ids: nullable(list(identifier()), { description: 'The tools of a bound token; null if none.' }),
+      persona_ids: nullable(list(identifier()), { description: 'The agents the token is bound to; null if none.' }),
+      tool_ids: nullable(list(identifier()), { description: 'The tools the token is bound to; null if none.' }),
       requires_if_match: flag({ description: 'True if updates with this token must have `If-Match`.' }),
       expires_at: nullable(dateTime()),
     }),

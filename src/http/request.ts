@@ -15,8 +15,8 @@ declare module 'fastify' {
 }
 
 /**
- * Decorates requests with the operation and policy of the route, sets the common headers of every answer, and refuses invalid headers. Allows browser
- * requests from pages of `corsOrigins` only.
+ * Decorates requests with the operation and policy of the route, sets the common headers of every answer, and refuses invalid headers. Of the pages of
+ * other origins, only those of `corsOrigins` may send requests.
  */
 export async function registerRequests(app: FastifyInstance, corsOrigins: readonly string[]): Promise<void> {
   app.decorateRequest('operation', {

@@ -16,8 +16,8 @@ export interface SchemaTypes extends FastifyTypeProvider {
 const NO_PARAMETERS = Type.Object({})
 
 /**
- * Validates requests against the schemas of their routes. Reports the faults of all parts, while Fastify would stop at the first invalid part. Does not
- * change bodies. An undeclared query parameter is a fault.
+ * Validates requests against the schemas of their routes. Unlike Fastify, reports the faults of all parts and does not change bodies. An undeclared query
+ * parameter is a fault.
  */
 export function registerRequestValidation(app: FastifyInstance): void {
   const checks = new WeakMap<FastifySchema, (request: FastifyRequest) => Fault[]>()
@@ -32,7 +32,7 @@ export function registerRequestValidation(app: FastifyInstance): void {
   })
 }
 
-/** The parts with parameters, as named in the schema, in the request and in `loc`. Answers report faults in the order of the list (DECISIONS section 2). */
+/** The parts with parameters, each with its names in the schema, in the request and in `loc`. Faults are reported in this order (DECISIONS section 2). */
 const PARAMETERS = [
   ['params', 'params', 'path'],
   ['querystring', 'query', 'query'],
@@ -79,7 +79,7 @@ function bodyReader(schema: TObject, { querystring = NO_PARAMETERS, headers: dec
   }
 }
 
-/** The limits of bodies for each kind of resource. The check of definitions has further limits, and its faults include the place. */
+/** The limits of bodies for each kind of resource. Definitions have further limits. */
 export const JSON_BOUNDS = {
   persona: { depthMax: 64, nodesMax: 20_000 },
   tool: { depthMax: 256, nodesMax: 1_000_000 },

@@ -57,7 +57,7 @@ const HEADERS: { readonly [A in Act]?: TObject } = {
 }
 
 export const RestoreRequest = Type.Object(
-  { version: identifier({ description: 'The number of the earlier version in the history.' }) },
+  { version: identifier({ description: 'The number of the version to restore.' }) },
   { $id: 'RestoreRequest' },
 )
 export const RESTORES = { body: RestoreRequest, bodyLimit: 4 * 1024 }
@@ -123,7 +123,7 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
 }
 
 /**
- * Stores the request, or its proposal, and answers 200, 201 for a creation, 202 for a proposal, or 204 without a body. A creation and a proposal get a
+ * Stores an update or a proposal. Answers 200, 201 for a creation, 202 for a proposal, or 204 without a body. A creation and a proposal get a
  * `Location`, except in a dry run.
  */
 async function handle<T extends ResourceTypes, Body extends TObject>(

@@ -33,8 +33,8 @@ export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPla
 }
 
 /**
- * Decrypts a header value, or returns the reason why it cannot be decrypted. Either the ring lacks the key, or the value was changed, moved, or
- * encrypted with another key of the same id.
+ * Decrypts a header value, or returns the problem. `key_missing`: the ring lacks the key. `does_not_open`: the value was changed, moved, or encrypted
+ * with another key of the same id.
  */
 export function openSecret(
   ring: KeyRing,

@@ -13,8 +13,8 @@ interface Settings {
 }
 
 /**
- * Returns the configured key ring. Without configuration, the embedded database uses a key file next to its data, which is created if it is missing. An
- * external database has no such default, because the file could be lost with the container. Throws `KeyRingMissing`.
+ * Returns the configured key ring. By default, the embedded database uses a key file next to its data. A missing file is created. An external database
+ * has no default, because a file could be lost with the container. Throws `KeyRingMissing`.
  */
 export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
   try {
@@ -41,7 +41,7 @@ export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
 
 const keyFileIn = (dataDir: string) => join(dataDir, 'secret-keys')
 
-/** Reads the key file of the embedded database, or creates it. A new file is renamed when it is complete. */
+/** Reads the key file of the embedded database, or creates it. A new file gets its name when it is complete. */
 function ownKeyFile(dataDir: string): string {
   const path = keyFileIn(dataDir)
   if (!existsSync(path)) {

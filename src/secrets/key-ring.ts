@@ -3,7 +3,7 @@ import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
 const KEY_BYTES = 32
 // The text form of a 32-byte key is longer than any valid id, so a key in the place of an id is refused and not shown.
 const KEY_ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$/
-const ID_FORM = 'an id has 1 to 32 letters, digits, "_", "." or "-", and begins with a letter or digit'
+const ID_FORM = 'an id has 1 to 32 characters (letters, digits, "_", "." and "-") and begins with a letter or digit'
 const BASE_64 = /^[A-Za-z0-9+/]+={0,2}$/
 
 /** The text of a key ring is invalid. `faults` identifies entries by position and id, never by key. */

@@ -47,7 +47,7 @@ export function collectFaults(schema: TSchema, value: unknown, loc: Loc, faults:
 
 type FaultType = keyof typeof SENTENCES
 
-/** Returns the fault of a value that is not an object or list. Includes the message if the message depends on the schema. */
+/** Returns the fault of a scalar or free-form value, with the message if the message depends on the schema. */
 function scalarFault(schema: TSchema, value: unknown): FaultType | Omit<Fault, 'loc'> | undefined {
   switch (schema[Kind]) {
     case 'Text':
@@ -124,7 +124,7 @@ export function unknownFields(schema: TSchema, value: unknown): Loc[] {
   )
 }
 
-/** Returns the paths of unknown fields of a body. Ignores those inside fields that the mask excludes. */
+/** Returns the paths of unknown fields of a body. Ignores unknown fields inside fields that the mask excludes. */
 export function unknownWithin(schema: TSchema, body: unknown, mask?: readonly string[]): Loc[] {
   const places = unknownFields(schema, body)
   return mask === undefined ? places : places.filter(loc => loc.length === 1 || mask.includes(String(loc[0])))
@@ -162,7 +162,7 @@ export const SENTENCES = {
   uuid_parsing: 'Input should be a valid UUID, 32 hexadecimal digits in the form 8-4-4-4-12',
   datetime_type: 'Input should be a valid datetime',
   datetime_from_date_parsing:
-    'Input should be a valid datetime or date in RFC 3339 form, with a year from 1 to 9999 in UTC',
+    'Input should be a valid datetime or date in RFC 3339 form, and its year in UTC should be from 1 to 9999',
   json_invalid: 'JSON decode error',
   key_forbidden: 'This key is not allowed',
 } as const

@@ -13,7 +13,7 @@ export type ParsedBody =
    */
   | { kind: 'absent' | 'refused'; faults: Fault[] }
 
-/** The text that a body was parsed from. `repeated` has the paths of repeated keys in its definition. */
+/** The text that a body was parsed from. `repeated` has the paths of repeated keys in the definition. */
 export interface Source {
   text: string
   repeated: readonly Loc[]
@@ -65,7 +65,7 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
   return { kind: 'value', value, forbidden }
 }
 
-/** Parses JSON text without scanning it. Returns undefined if the text must be scanned, for example because a key may be repeated or change a prototype. */
+/** Parses an ordinary JSON text faster than `scanJson`. Returns undefined for other texts, for example if a key may be repeated or change a prototype. */
 function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   // Two counted nodes take at least three characters, so a shorter text cannot exceed the limit.
   if (text.length > nodesMax * 1.5) return undefined
@@ -105,7 +105,7 @@ export function bodyCheck(schema: TObject) {
     if (parsed.kind !== 'value') return { faults: parsed.faults, standsAlone: parsed.kind === 'refused' }
     const { value, forbidden } = parsed
     const found = mask === undefined ? collectFaults(schema, value, ['body']) : faultsOfMasked(schema, value, mask)
-    // A forbidden key is not reported as unknown too.
+    // A forbidden key is not also reported as unknown.
     const unknown = strict ? unknownWithin(schema, value, mask).filter(loc => loc.at(-1) !== '__proto__') : []
     const faults = [
       ...found,

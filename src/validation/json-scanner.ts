@@ -21,7 +21,7 @@ export class JsonRefused extends Error {
 }
 
 /**
- * Scans a JSON text. Returns the paths of keys that could change a prototype, and of keys (at most 100) that are repeated in an object within `member`.
+ * Checks a JSON text. Returns the paths of keys that could change a prototype, and the paths of at most 100 repeated keys within `member`.
  * Throws `JsonRefused`.
  */
 export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, member: string) {

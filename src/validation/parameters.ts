@@ -17,7 +17,7 @@ interface TParameter<Value> extends TSchema {
   static: Value
 }
 
-/** The maximum length of a mask. All field names of an agent together are less than half as long. */
+/** The maximum length of an `update_mask`. All field names of an agent together are less than half as long. */
 const MASK_LENGTH_MAX = 1_000
 
 const NAME_LENGTH_MAX = 64
@@ -79,7 +79,7 @@ export function queryChoice<const Word extends string>(words: readonly Word[], d
   )
 }
 
-/** A mask in a query: the fields of the body to update. The body is then checked with this mask. */
+/** A query parameter with the names of the fields to update, by which the body is then checked. */
 export function queryMask(body: TObject, description: string) {
   const schema = textSchema({ maxLength: MASK_LENGTH_MAX, description })
   const mask = parameter({ ...schema, description }, (text, loc): Parsed<string[]> => {
@@ -95,7 +95,7 @@ export function queryMask(body: TObject, description: string) {
   return Type.Optional({ ...mask, [Masked]: body })
 }
 
-/** Shortens a name that the caller chose to 64 characters. */
+/** Shortens a name from the caller to 64 characters. */
 export function shortened(name: string): string {
   return name.length > NAME_LENGTH_MAX ? `${name.slice(0, NAME_LENGTH_MAX)}...` : name
 }

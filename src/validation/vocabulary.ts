@@ -2,8 +2,8 @@ import { Kind, type SchemaOptions, type Static, type TSchema, Type } from '@sinc
 import { INT4_MAX } from '../db/tables.js'
 
 /*
- * Builders of schemas. Each schema is JSON Schema for the OpenAPI document. It has a kind that `faults.ts` checks, and symbols for settings that the
- * document omits.
+ * Builders of schemas. Each schema is JSON Schema for the OpenAPI document. By its kind, `faults.ts` chooses the check. Settings that the document
+ * omits have symbols as keys.
  */
 
 const Trimmed = Symbol('trimmed')
@@ -114,8 +114,8 @@ const DATE_TIME =
   /^(\d{4}-\d\d-\d\d)(?:[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:\.(\d+))?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)?)?$/
 
 /**
- * Parses an RFC 3339 date-time, also without an offset (UTC) or without a time. Returns UTC with microseconds. Returns undefined for other strings
- * and for years outside 1 to 9999.
+ * Parses an RFC 3339 date-time. The default time is midnight, and the default offset is UTC. Returns UTC with microseconds. Returns undefined for other
+ * strings and for years outside 1 to 9999.
  */
 export function parseDateTime(text: string): string | undefined {
   const [, date = '', time = '00:00:00', fraction = '', offset = 'Z'] = DATE_TIME.exec(text) ?? []

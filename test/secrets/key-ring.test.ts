@@ -27,7 +27,7 @@ t.test('every fault is named at once, by place and id', async t => {
     'entry 5 ("bad"): the key is not base64',
     'entry 6 ("empty"): the key is not base64',
     'entry 7 has no colon: write id:base64',
-    'entry 8 has no usable id: an id has 1 to 32 letters, digits, "_", "." or "-", and begins with a letter or digit',
+    'entry 8 has no usable id: an id has 1 to 32 characters (letters, digits, "_", "." and "-") and begins with a letter or digit',
   ])
 })
 

@@ -6,7 +6,7 @@ export const SQLSTATE = { foreignKeyViolation: '23503', insufficientPrivilege: '
 /** The kinds of database errors, each with its SQLSTATE codes and classes. FATAL and PANIC errors outside class 53 (resources) are `connection_lost`. */
 const KINDS = {
   connection_lost: '08 57P 25P03 25P04',
-  // A pooler has switched to a session that lacks a prepared statement, or that already has one with this name.
+  // A pooler has switched to a session that lacks the prepared statement, or has another one of this name.
   cached_plan: '26000 42P05',
   read_only: '25006',
   out_of_resources: '53 58',
@@ -24,7 +24,7 @@ const KINDS = {
   other: '',
 } as const
 
-/** The kinds of errors after which nothing was applied and a retry on another connection can succeed. */
+/** After an error of these kinds, nothing was applied, and a retry can succeed. */
 const TRANSIENT = ['connection_lost', 'cached_plan', 'read_only', 'too_many_connections', 'serialization']
 
 export type DatabaseErrorKind = keyof typeof KINDS
@@ -69,7 +69,7 @@ export class ServerUnfit extends DatabaseFault {
   }
 }
 
-/** Classifies a database error. An error that is not from the database is `other`. A `CommitUnknown` is never transient. Never throws. */
+/** Classifies a database error. Any other error has the kind `other`. A `CommitUnknown` is never transient. Never throws. */
 export function classifyDatabaseError(error: unknown) {
   const kind = kindOf(error)
   const constraint = error instanceof pg.DatabaseError ? error.constraint : undefined
@@ -92,15 +92,15 @@ export function isLostBy(error: pg.DatabaseError): boolean {
 }
 
 /**
- * True if the error concerns the server or the connection, not a statement. Messages of such errors can be shown. Messages about statements must not
- * be shown, because statements can contain stored data.
+ * True if the error concerns the server or the connection, not a statement. The messages of these errors can be shown. Other messages must not be
+ * shown, because they can quote stored data.
  */
 export function isAboutConnecting(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) return /^(?:08|28|3D|53|57)/.test(error.code ?? '')
   return kindOf(error) !== 'other'
 }
 
-/** Returns the innermost cause of an error. Show its message only to operators, because it can quote data. */
+/** Returns the innermost cause of an error. Show the message only to operators, because it can quote data. */
 export function rootOf(error: unknown): Error {
   if (error instanceof AggregateError && error.errors.length > 0) return rootOf(error.errors[0])
   if (!(error instanceof Error)) return new Error(String(error))

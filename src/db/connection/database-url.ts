@@ -14,7 +14,7 @@ export type ParsedDatabaseUrl =
   | { ok: true; address: DatabaseAddress; warnings: string[] }
   | { ok: false; faults: string[] }
 
-/** The accepted parameters. `form` matches valid values. `otherwise` ends the sentence about an invalid value. */
+/** The accepted parameters. `form` matches valid values. `otherwise` states what the value must be. */
 const PARAMETERS: Readonly<Record<string, readonly [form: RegExp, otherwise: string] | null>> = {
   host: [/^[^,]+$/, 'must be one address, such as that of the primary'],
   port: [/^[1-9]\d{0,4}$/, 'must be from 1 to 65535'],
@@ -58,7 +58,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
     faults.push('sslrootcert and channel_binding=require need TLS: set sslmode=verify-full')
   if (sslmode === 'verify-ca' && !searchParams.has('sslrootcert')) faults.push('sslmode=verify-ca needs sslrootcert')
   if (faults.length > 0) return { ok: false, faults }
-  if (searchParams.get('sslrootcert') === 'system') searchParams.delete('sslrootcert') // `system` selects Node's own certificates, as in libpq
+  if (searchParams.get('sslrootcert') === 'system') searchParams.delete('sslrootcert') // without the parameter, Node uses its own certificates
   try {
     const parsed = toClientConfig(parse(url.href, { useLibpqCompat: true }))
     const config = { port: 5432, ssl: false, ...parsed, enableChannelBinding: binding !== 'disable' }
@@ -80,7 +80,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
 const UNENCRYPTED =
   'names a remote host and no sslmode, so nothing is encrypted: set sslmode=verify-full, or sslmode=disable to accept this'
 
-/** Returns the fault of an unknown parameter. Its name is omitted if it can be part of a password that contains an unencoded `?`. */
+/** Returns the fault of an unknown parameter. Omits the name if it can be part of a password with an unencoded `?`. */
 function unsupported(name: string, url: URL): string {
   const shown = /^\w{1,40}$/.test(name) && !url.search.includes('@') ? `the parameter ${name}` : 'a parameter'
   return `${shown} is not supported; use only these parameters: ${Object.keys(PARAMETERS).join(', ')}`

@@ -1,17 +1,16 @@
 import type { DatabaseAddress } from './database-url.js'
 
-/** The address of a database and its limits. */
 export interface DatabaseOptions {
   address: DatabaseAddress
   poolSize: number
   statementTimeoutMs: number
   lockTimeoutMs: number
-  /** False if a pooler in transaction mode is used, which keeps neither prepared statements nor session settings. Each `begin` then also sends the settings. */
+  /** False behind a pooler in transaction mode, which keeps neither prepared statements nor session settings. Each `begin` then also sends the settings. */
   preparedStatements: boolean
   onError?: (error: Error) => void
 }
 
-/** The idle timeout of a transaction, unless the statement timeout is longer and takes its place. */
+/** The idle timeout of a transaction. A longer statement timeout is used instead. */
 const IDLE_MIN_MS = 10_000
 
 const PLANNING = Object.entries({
@@ -31,7 +30,7 @@ function settings({ statementTimeoutMs, lockTimeoutMs }: DatabaseOptions): [name
     ['default_transaction_isolation', 'read committed'],
     ['DateStyle', 'ISO'],
     ['TimeZone', 'UTC'],
-    // Makes plans use indexes for all parameter values.
+    // The planner then uses indexes, whatever the parameter values are.
     ...PLANNING,
   ]
 }

@@ -19,7 +19,7 @@ interface Found {
 
 /**
  * Returns the name and version of the server of a new connection. Throws `ServerUnfit` if the service cannot use the server, `DatabaseFault` if
- * writes are required but refused, and `ConnectionLost` or the server's error if the server does not answer in time.
+ * writes are required but refused, `ConnectionLost` if the server does not answer in time, or the server's error.
  */
 export async function readServer(client: pg.PoolClient, options: DatabaseOptions): Promise<string> {
   const timer = setTimeout(() => client.connection.stream.destroy(), options.address.connectTimeoutMs)

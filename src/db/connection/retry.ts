@@ -9,8 +9,8 @@ const FIRST_PAUSE_MS = 20
 const RETRY_WITHIN_MS = 2_000
 
 /**
- * Runs database work. Retries it at most twice, after short random pauses, if the error is transient and nothing can have been committed. Also retries
- * after a foreign key violation, because a concurrent request may have deleted the row.
+ * Runs database work. After a transient error, retries the work at most twice, with short random pauses. Also retries after a foreign key violation,
+ * because a concurrent request may have deleted the referenced row.
  */
 export async function withRetries<T>(work: () => Promise<T>, withinMs = RETRY_WITHIN_MS): Promise<T> {
   const latest = performance.now() + withinMs

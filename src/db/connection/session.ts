@@ -7,18 +7,18 @@ export interface Query<R = unknown> extends CompiledQuery<R> {
   /** True if the query changes data. Default: true unless the query begins with `select`. */
   readonly writes?: boolean
   readonly name?: string
-  /** The new `statement_timeout` of the transaction, if the query changes it; 0 means no limit. */
+  /** The `statement_timeout` that the query sets for the transaction; 0 means no limit. */
   readonly setsTimeoutMs?: number
 }
 
-/** A connection without an answer counts as lost after the statement timeout and this margin. */
+/** A connection without an answer counts as lost after the statement timeout plus this margin. */
 const ANSWER_MARGIN_MS = 2_000
 
 /** A pooled connection for Kysely. Limits the time of queries. Reports a lost connection as `ConnectionLost` or `CommitUnknown`. */
 export class Session implements DatabaseConnection {
   readonly #client: pg.PoolClient
   readonly #options: DatabaseOptions
-  /** A query with the settings, sent with every `begin`. Undefined if the session keeps the settings. */
+  /** The query that applies the settings, sent with every `begin`; undefined if the session keeps the settings. */
   readonly #prelude: string | undefined
   #loss: unknown
   #isStale = false
@@ -39,7 +39,7 @@ export class Session implements DatabaseConnection {
     })
   }
 
-  /** Runs one query. Behind a pooler, a query outside a transaction gets its own transaction for the settings. */
+  /** Runs one query. Behind a pooler, a query outside a transaction gets its own transaction, because the settings need one. */
   async executeQuery<R>(query: Query): Promise<QueryResult<R>> {
     if (this.#prelude === undefined || this.#isInTransaction) return await this.#run<R>(query)
     await this.begin()
@@ -64,13 +64,13 @@ export class Session implements DatabaseConnection {
     await this.#exchange({ text: this.#prelude === undefined ? begin : `${begin}; ${this.#prelude}` }, false)
   }
 
-  /** Commits. Throws `CommitUnknown` if the connection is lost and `mayApply` is true. Throws another error if the server rolled back. */
+  /** Commits. Throws `CommitUnknown` if the connection is lost and `mayApply` is true. Throws `Error` if the server rolled back. */
   async commit(mayApply = true): Promise<void> {
     const { command } = await this.#exchange({ text: 'commit' }, mayApply)
     if (command === 'ROLLBACK') throw new Error('a statement failed, so the transaction was rolled back')
   }
 
-  /** Rolls back. A lost connection needs no rollback, because the server does it. */
+  /** Rolls back. After a lost connection, the server rolls back without a request. */
   async rollback(): Promise<void> {
     if (this.#loss !== undefined) return
     await this.#exchange({ text: 'rollback' }, false).catch(() => {
@@ -94,7 +94,7 @@ export class Session implements DatabaseConnection {
     return { rows, numAffectedRows: BigInt(rowCount ?? 0) }
   }
 
-  /** Sends a query and returns its result. Closes the connection if the server is silent for too long. `mayApply`: the query commits its changes. */
+  /** Sends a query and returns its result. Closes the connection if the server is silent for too long. `mayApply`: the query can commit changes. */
   async #exchange<R>(sent: pg.QueryConfig, mayApply: boolean) {
     // The connection was lost before the query was sent, so nothing was applied.
     if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
@@ -123,7 +123,7 @@ export class Session implements DatabaseConnection {
     return /[TE]/.test(this.#client.getTransactionStatus() ?? '')
   }
 
-  /** Returns the error to throw. If the connection is lost, that is `CommitUnknown` if the query may have committed, otherwise the server's error or `ConnectionLost`. */
+  /** Returns the error to throw. For a lost connection: `CommitUnknown` if the query may have committed, otherwise the server's error or `ConnectionLost`. */
   #translated(error: unknown, mayApply: boolean): unknown {
     if (error instanceof pg.DatabaseError) {
       const { kind } = classifyDatabaseError(error)

@@ -33,7 +33,7 @@ export type Report = (line: string, level?: 'warn') => void
 export interface EmbeddedOptions {
   dataDir: string
   settings?: Record<string, string>
-  /** The folder of the programs of another PostgreSQL, version 15 or later (`PG_BIN_DIR`). */
+  /** `PG_BIN_DIR`: the folder with the programs of PostgreSQL 15 or later. */
   binDir?: string
   log?: Report
 }
@@ -46,8 +46,8 @@ export interface Embedded {
 }
 
 /**
- * A shell script that becomes the server process. A background subshell reads a pipe from the parent process. If the pipe closes without a line, the
- * parent was killed, and the subshell stops the server. The signal is repeated, because a starting server ignores it.
+ * A shell script that becomes the server process. Its background subshell reads a pipe from this process. If the pipe closes without a line, this
+ * process was killed, so the subshell stops the server. SIGINT is repeated, because a starting server ignores SIGINT.
  */
 const BECOME_SERVER = `
 umask 077
@@ -70,8 +70,8 @@ const POLL_MS = 20
 const CHECK_MS = 500
 
 /**
- * Starts the embedded PostgreSQL on a Unix socket. Only one process can run a server on the same data. The server is restarted if it ends before
- * `stop` is called, and stops with this process. Throws `EmbeddedUnavailable` if the server cannot run.
+ * Starts the embedded PostgreSQL on a Unix socket. Only one process can run a server on the same data. A server that ends before `stop` is called is
+ * restarted. The server stops when this process ends. Throws `EmbeddedUnavailable` if the server cannot run.
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
   if (process.platform === 'win32') throw new EmbeddedUnavailable('it does not run on Windows yet')
@@ -88,7 +88,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
   const command = [join(binaries.dir, 'postgres'), '-D', join(home.path, 'data'), ...given]
   makeData(home, binaries, settings)
   let server = await startAlone(home, command, log)
-  log(`embedded PostgreSQL ${binaries.version} started, data in ${home.path}, run by ${nameOf(home.account)}`)
+  log(`embedded PostgreSQL ${binaries.version} runs as ${nameOf(home.account)}, with its data in ${home.path}`)
   let told = ''
   const tell = (sentence: string) => {
     if (sentence !== told) log(`the embedded PostgreSQL ${sentence}`, 'warn')
@@ -118,9 +118,9 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
   return { url: urlOf(home.path), version: binaries.version, stop }
 }
 
-const GONE = 'its data folder is gone: restore it, or restart the service to begin with an empty database'
+const GONE = 'its data folder is gone: restore the folder, or restart the service to begin with an empty database'
 
-/** Creates the data if it is missing. A draft folder is renamed when it is complete. If several processes create the data, the first renamed folder is used. */
+/** Creates the data if it is missing. Each process fills a draft folder and renames it. The folder that is renamed first is used. */
 function makeData(home: Home, { dir, major }: Binaries, settings: Record<string, string>): void {
   const data = join(home.path, 'data')
   if (existsSync(data)) {
@@ -158,7 +158,7 @@ async function startAlone(home: Home, command: string[], log: Report): Promise<C
     try {
       if (other === undefined) return await spawnServer(home, command)
     } catch (error) {
-      // The sessions of a killed server can outlive it for a moment.
+      // The sessions of a killed server can continue for a moment.
       const isLate = Date.now() > deadline || !String(error).includes('pre-existing shared memory block')
       if (isLate && runningServer(home) === undefined) throw error // if a server runs, another process has started it
     }
@@ -205,7 +205,7 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
   throw new EmbeddedUnavailable(`the server ended: ${causeIn(readText(log).slice(logged))}; its log is ${log}`)
 }
 
-/** Stops a server with a fast shutdown, which rolls open transactions back. Kills it if it does not stop in time. */
+/** Stops a server with a fast shutdown, which rolls open transactions back. Kills the server after 20 s. */
 async function end(server: ChildProcess): Promise<void> {
   const deadline = Date.now() + STOP_LIMIT_MS
   server.kill('SIGINT')
@@ -219,7 +219,7 @@ function hasEnded(server: ChildProcess): boolean {
   return server.exitCode !== null || server.signalCode !== null
 }
 
-/** Returns the process id of the server that runs on the data; undefined if none does. On Linux, ignores an id that another program has reused. */
+/** Returns the process id of the server that runs on the data; undefined if there is none. On Linux, ignores the id of another program. */
 function runningServer(home: Home): number | undefined {
   const { pid } = readPidFile(home)
   if (pid === undefined) return undefined
@@ -231,7 +231,7 @@ function runningServer(home: Home): number | undefined {
   }
 }
 
-/** Removes the process id file of a server that has ended. With the file, PostgreSQL would mistake another process with the same id for the server. */
+/** Removes the process id file of a server that has ended, because PostgreSQL would mistake a process with this id for that server. */
 function removeStalePidFile(home: Home): void {
   if (readPidFile(home).pid === undefined || runningServer(home) !== undefined) return
   rmSync(join(home.path, 'data', 'postmaster.pid'), { force: true })
@@ -252,7 +252,7 @@ function readText(path: string): string {
   }
 }
 
-/** Returns the last error line of a program's output, without its time and process id. Without an error, returns the first line. */
+/** Returns the last error line of a program's output, or else the first line. Omits the line's time and process id. */
 function causeIn(output: string): string {
   const lines = output.trim().split('\n')
   const isCause = (line: string) => /(FATAL|PANIC|error): /i.test(line) && !/FATAL: +the database system is /.test(line)

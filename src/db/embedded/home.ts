@@ -35,7 +35,7 @@ export class EmbeddedUnavailable extends Error {
 /** The account that runs the server, as options for `node:child_process`. Undefined unless this process is root. */
 export type Account = { name: string; uid: number; gid: number } | undefined
 
-/** If this process is root, returns another account for the server, which PostgreSQL requires: the `owner` of existing data, `postgres` or `nobody`. */
+/** PostgreSQL refuses to run as root. If this process is root, returns the `owner` of existing data, or else `postgres` or `nobody`. */
 export function accountFor(owner?: number): Account {
   if (process.geteuid?.() !== 0) return undefined
   const accounts = readFileSync('/etc/passwd', 'utf8')
@@ -60,7 +60,7 @@ export function serverEnvironment(): NodeJS.ProcessEnv {
 
 const COMMAND_TIMEOUT_MS = 120_000
 
-/** Runs a command as an account. `fault` is its standard error, or the error code if the command did not start. */
+/** Runs a command as an account. `fault` is the command's standard error, or an error code if the command did not start. */
 export function runAs(account: Account, command: string, args: string[]) {
   const options = { ...account, cwd: '/', env: serverEnvironment(), timeout: COMMAND_TIMEOUT_MS }
   const { status, stdout, stderr, error } = spawnSync(command, args, { ...options, encoding: 'utf8' })
@@ -95,21 +95,21 @@ export function existingHome(dataDir: string): string | undefined {
 }
 
 /**
- * Returns the home below `dataDir` and a spare home. The spare one is used if the server's account cannot reach `dataDir`, or if a socket's path would
- * be too long.
+ * Returns the home below `dataDir` and a spare home. The spare one is used if the server's account cannot reach `dataDir`, or if the path of the
+ * socket would be too long.
  */
 function homesOf(dataDir: string): [wanted: string, spare: string] {
   const path = resolve(dataDir)
   return [join(path, 'postgresql'), join(SHARED, `agent-embedded-data-${digest(path)}`, 'postgresql')]
 }
 
-/** True if this user owns the folder and no other user can write to it. Other folders in a shared folder are not trusted, because anyone can create them. */
+/** True if this user owns the folder and no other user can write to it. In a shared folder, anyone can create a folder with this name. */
 function isOurs(folder: string): boolean {
   const stats = lstatSync(folder, { throwIfNoEntry: false })
   return stats?.isDirectory() === true && stats.uid === process.geteuid?.() && (stats.mode & 0o022) === 0
 }
 
-/** Opens or creates the home below `dataDir`, or the spare home. As root, gives the home to the server's account. Throws `EmbeddedUnavailable`. */
+/** Opens or creates the home below `dataDir`, or the spare home. If this process is root, the server's account gets the home. Throws `EmbeddedUnavailable`. */
 export function openHome(dataDir: string, log: (line: string) => void): Home {
   const [wanted, spare] = homesOf(dataDir)
   try {
@@ -180,8 +180,8 @@ export interface Binaries {
 }
 
 /**
- * Finds the programs in `PG_BIN_DIR` or in the package that npm installed. If the account cannot execute the installed files, uses a copy in a shared
- * folder. Throws `EmbeddedUnavailable`.
+ * Finds the programs in `binDir`, or else in the npm package. If the account cannot execute the package's files, uses a copy in a shared folder. Throws
+ * `EmbeddedUnavailable`.
  */
 export function findBinaries(account: Account, binDir?: string): Binaries {
   if (binDir !== undefined) return binariesIn(account, binDir)
@@ -222,12 +222,12 @@ function makeLinks(native: string): void {
     try {
       symlinkSync(basename(source), join(native, '..', target))
     } catch {
-      // The link exists already or cannot be created. If it is missing, starting the program fails with a message.
+      // The link exists already or cannot be created. Without the link, the program fails with a message.
     }
   }
 }
 
-/** Returns a copy of the programs that every account can execute. The copy is renamed when it is complete. */
+/** Returns the folder of a copy of the programs. Every account can execute the copy. */
 function copyOf(native: string): string {
   const { size, mtimeMs } = statSync(join(native, 'bin', 'postgres'))
   const target = join(SHARED, `agent-embedded-postgresql-1-${digest(`${native} ${size} ${mtimeMs}`)}`)

@@ -38,7 +38,7 @@ export function queries<Parts = unknown>(): Kysely<Tables & Parts> {
 
 type RowsOf<Aliases> = { [A in keyof Aliases]: Aliases[A] extends keyof Tables ? Tables[Aliases[A]] : Aliases[A] }
 
-/** Returns an expression builder for the rows of the enclosing query by alias: `on<{ p: 'persona' }>()`. */
+/** Returns an expression builder for the enclosing query. `Aliases` names the table of each alias: `on<{ p: 'persona' }>()`. */
 export function on<Aliases>(): ExpressionBuilder<Tables & RowsOf<Aliases>, keyof Aliases> {
   return expressionBuilder<Tables & RowsOf<Aliases>, keyof Aliases>()
 }

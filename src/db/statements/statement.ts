@@ -11,13 +11,13 @@ import {
 } from 'kysely'
 import type { Query } from '../connection/session.js'
 
-/** Refers to a parameter of a statement. A parameter that is used several times is sent once. Parameters can be null. */
+/** Refers to a parameter of a statement. A parameter that is used several times is sent once. The value can be null. */
 export type Param<P> = <K extends keyof P & string>(key: K) => Expression<NonNullable<P[K]>>
 
 /** The SQL type of each parameter. A parameter with an array type takes a list. */
 export type SqlTypes<P> = { readonly [K in keyof P & string]-?: string }
 
-/** Runs queries: the database or a transaction. */
+/** The database or a transaction. */
 export interface Executor {
   executeQuery<R>(query: CompiledQuery<R>): Promise<{ rows: R[] }>
 }
@@ -70,7 +70,7 @@ class NamedParameters extends PostgresQueryCompiler {
     super()
   }
 
-  /** Throws, because a literal value would be part of every call. */
+  /** Refuses literal values, because every call would send the same value. */
   protected override appendValue(value: unknown): void {
     if (!(value instanceof Named))
       throw new Error(`statement ${this.statementName} holds a value that is not a named parameter`)
