@@ -149,7 +149,7 @@ t.test('the service says once each why it waits for its database, and serves as 
   const detail = /^The database refuses this service: check user, password, database and sslmode/
   t.match(told, { level: 40, msg: 'not ready', cause: /^password authentication failed/, detail })
   await cluster.query(`alter role guarded password 'changed'`)
-  await logged(service, 'refuses this service: the role of DATABASE_URL lacks a right')
+  await logged(service, 'refuses this service: the role in DATABASE_URL must own the schema')
   await cluster.query('alter role guarded superuser')
   await logged(service, '"state":"ready"')
 })
