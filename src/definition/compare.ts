@@ -94,7 +94,7 @@ export function definitionChanges(
 function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report): void {
   const target = ({ name, method, path }: ReadFunction) => `${name}, ${method.toUpperCase()} ${path}`
   const [from, to] = [target(old), target(next)]
-  if (from !== to) report('changed', `the operation is ${quote(to)} instead of ${quote(from)}`, { from, to })
+  if (from !== to) report('changed', `the function is ${quote(to)} instead of ${quote(from)}`, { from, to })
   if (old.description !== next.description) report('changed', 'the summary or description of the operation changed')
   if (!isDeepStrictEqual(old.operation.record.spec.security, next.operation.record.spec.security))
     report('changed', 'the security requirements of the operation changed')

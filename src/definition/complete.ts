@@ -113,7 +113,7 @@ class Completing {
     const url = isObject(first) ? first.url : undefined
     if (typeof url !== 'string' || !/^(?:\/(?![/\\])[^{\s]*)?$/.test(url)) return
     const after = url === '' || url === '/' ? server : parsedUrl(url, server)?.href
-    this.set(first, 'url', after, 'server_resolved', 'the relative url was made absolute with the given server')
+    this.set(first, 'url', after, 'server_resolved', 'the relative url was completed with the server url that you gave')
   }
 
   /** Returns the operations with their paths; none if there are more than the check allows. */
@@ -170,7 +170,7 @@ class Completing {
     const missing = template.filter(([, names]) => !names.some(name => declared.has(name)))
     if (missing.length === 0) return
     const added = missing.map(([name]) => ({ name, in: 'path', required: true, schema: { type: 'string' } }))
-    const msg = `string parameters were added for undeclared placeholders of the path: ${added.map(({ name }) => quote(name)).join(', ')}`
+    const msg = `parameters of type string were added for undeclared placeholders of the path: ${added.map(({ name }) => quote(name)).join(', ')}`
     this.set(operation, 'parameters', [...own, ...added], 'parameters_added', msg)
   }
 

@@ -18,7 +18,7 @@ import { BODY_BOUNDS, type ToolOptions } from './write-tool.js'
 const PURPOSE =
   'Returns the methods that a model gets from a definition, or the faults of the definition. Nothing is stored. `report=full` ' +
   'adds `warnings`. `tool_id` adds `impact`, the effect of storing the definition in that tool. `complete=true` converts ' +
-  'Swagger 2.0 and adds the URL in `server` and missing operationIds, summaries and path parameters.'
+  'Swagger 2.0, and adds missing operationIds, summaries and path parameters. `server` supplies a missing server.'
 
 const METHODS = {
   description: 'The methods of the definition.',

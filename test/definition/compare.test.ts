@@ -89,7 +89,7 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
   [
     'its method',
     changed('paths /tickets', { put: get, post }),
-    ['changed list: the operation is "list, PUT /tickets" instead of "list, GET /tickets"'],
+    ['changed list: the function is "list, PUT /tickets" instead of "list, GET /tickets"'],
   ],
   ['its security', changed('list security', [{ key: [] }]), ['changed list']],
   [
