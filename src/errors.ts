@@ -1,4 +1,4 @@
-/** The errors of requests, which `http/error-handler.ts` answers. Their messages are for clients and contain no SQL, path or secret. */
+/** Errors that `http/error-handler.ts` turns into answers. Their messages are for clients and contain no SQL, path or secret. */
 
 /** The HTTP status of every `error_code`. 422 has none (DECISIONS section 2). */
 export const ERROR_CODES = {

@@ -96,7 +96,7 @@ export interface AuditTable {
   difference: JsonText<Record<string, { from: unknown; to: unknown }>> | null
   difference_bytes: number
   difference_hash: Buffer
-  /** The hash of the replaced definition, which is kept as long as a row refers to it. */
+  /** The hash of the replaced definition, which is kept as long as an audit row refers to it. */
   definition_before: Buffer | null
   /** `previous_hash` and `hash` are null in rows from before 3.0. */
   previous_hash: Buffer | null

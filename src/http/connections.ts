@@ -14,7 +14,7 @@ const BROKEN_READ_MS = 1_000
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The request with its answer on the connection. Set before all other hooks run. */
+    /** The request with its answer. Set before all other hooks run. */
     exchange: Exchange
   }
 }

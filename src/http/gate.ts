@@ -67,7 +67,7 @@ export class Gate {
     await this.#lookUp(hash, authenticate) // the token may have been revoked during the wait
   }
 
-  /** Releases the place of a request, for example while it waits for changes. */
+  /** Releases the place of a request that ends or begins to wait for changes. */
   leave(request: FastifyRequest): void {
     const leave = this.#places.get(request)
     if (leave === undefined) return

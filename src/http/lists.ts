@@ -41,7 +41,7 @@ export function registerList(
         summary: resource === 'persona' ? 'List Personas' : 'List Tools',
         description:
           `Lists the ${title} that the caller can see, in the order of their ids. \`Link\` with \`rel="next"\` leads to the next page; ` +
-          'the last page has no `Link`. Updates accept the `etag` of a record in `If-Match`.',
+          'the last page has no `Link`. In `If-Match`, updates accept the `etag` of a record.',
         querystring: Type.Object({
           name: queryText(NAME_LENGTH_MAX, 'Only records with exactly this name.'),
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of records in a page. Default: ${PAGE_RECORDS}.`),

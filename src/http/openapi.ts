@@ -8,7 +8,7 @@ import { list, nullable, reference, text } from '../validation/vocabulary.js'
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',
   etag:
-    'The entity tag. Updates accept the tag of an agent or a tool in `If-Match`, but not that of a list, a history, a proposal, `/me` or ' +
+    'The entity tag. In `If-Match`, updates accept the tag of an agent or a tool, but not that of a list, a history, a proposal, `/me` or ' +
     '`/runtime`.',
   'idempotent-replayed':
     '`true` if the same request with this `Idempotency-Key` was stored before. The `ETag` is then that of the first answer or, for a proposal, the current one.',

@@ -3,7 +3,7 @@ import type { Precondition } from '../updates/tag.js'
 import { parameter, patterned, queryFlag, queryId, queryMask } from '../validation/parameters.js'
 
 export const DryRun = queryFlag(
-  '`true` checks the request and returns its answer, but stores nothing. Read-only tokens, and changes that require approval, are accepted. An ' +
+  '`true` checks the request and returns its answer, but stores nothing. Read-only tokens, and changes that require approval, are accepted. The ' +
     '`ETag` is that of the stored state. The answer to a creation has neither `ETag` nor `Location`, and its `id` is a placeholder.',
 )
 

@@ -125,7 +125,7 @@ function limitPieces(payload: RequestPayload): void {
   const count = () => {
     if (++pieces <= BODY_PIECES_MAX) return
     payload.off('data', count)
-    const message = `The body arrived in more than ${BODY_PIECES_MAX} pieces. Send it in larger chunks.`
+    const message = `The body arrived in more than ${BODY_PIECES_MAX} pieces. Send the body in fewer pieces.`
     payload.emit('error', new Refused('PAYLOAD_TOO_LARGE', message)) // Fastify then answers
   }
   payload.on('data', count)

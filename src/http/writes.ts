@@ -50,7 +50,7 @@ const PROPOSING = {
   message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: a message to the people who decide on the proposal.'),
 }
 
-/** The headers of acts that accept other headers than updates. */
+/** The headers of the acts whose headers differ from an update's. */
 const HEADERS: { readonly [A in Act]?: TObject } = {
   creation: Type.Object({ ...UpdateHeaders.properties, ...CreationPreconditions }),
   deletion: Type.Omit(UpdateHeaders, ['prefer']),

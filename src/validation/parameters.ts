@@ -79,7 +79,7 @@ export function queryChoice<const Word extends string>(words: readonly Word[], d
   )
 }
 
-/** A query parameter with the names of the fields to update, by which the body is then checked. */
+/** A query parameter that names the fields to update. Other fields of the body are not checked. */
 export function queryMask(body: TObject, description: string) {
   const schema = textSchema({ maxLength: MASK_LENGTH_MAX, description })
   const mask = parameter({ ...schema, description }, (text, loc): Parsed<string[]> => {

@@ -30,7 +30,7 @@ function settings({ statementTimeoutMs, lockTimeoutMs }: DatabaseOptions): [name
     ['default_transaction_isolation', 'read committed'],
     ['DateStyle', 'ISO'],
     ['TimeZone', 'UTC'],
-    // The planner then uses indexes, whatever the parameter values are.
+    // Makes the planner use indexes, whatever the parameter values are.
     ...PLANNING,
   ]
 }

@@ -109,7 +109,7 @@ function isOurs(folder: string): boolean {
   return stats?.isDirectory() === true && stats.uid === process.geteuid?.() && (stats.mode & 0o022) === 0
 }
 
-/** Opens or creates the home below `dataDir`, or the spare home. If this process is root, the server's account gets the home. Throws `EmbeddedUnavailable`. */
+/** Opens or creates the home below `dataDir`, or the spare home. If this process is root, the server's account becomes the owner. Throws `EmbeddedUnavailable`. */
 export function openHome(dataDir: string, log: (line: string) => void): Home {
   const [wanted, spare] = homesOf(dataDir)
   try {
