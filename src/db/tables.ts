@@ -133,7 +133,7 @@ export interface CallerView {
   /** The position in `PERMISSIONS`, counted from 1. */
   permission: number
   managed_groups: number[]
-  /** All rights as one string, for comparison. */
+  /** All rights as one string, to detect changes. */
   grants: string
 }
 

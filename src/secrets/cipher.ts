@@ -21,7 +21,7 @@ const TAG_BYTES = 16
 const HEADER_VALUE_PURPOSE = 'custom-header-value/1'
 const REQUEST_PURPOSE = 'request-fingerprint/1'
 
-/** Encrypts a header value for its place with the ring's first key (AES-256-GCM, random nonce). */
+/** Encrypts a header value for its place. Uses the ring's first key (AES-256-GCM, random nonce). */
 export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPlace): SealedSecret {
   const keyId = ring.currentId
   const nonce = randomBytes(NONCE_BYTES)

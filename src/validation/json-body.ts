@@ -19,7 +19,7 @@ export interface Source {
   repeated: readonly Loc[]
 }
 
-/** The key of a body's source. A symbol is used, because a `WeakMap` would keep the texts in memory until a full garbage collection. */
+/** The property with the source of a body. A `WeakMap` would keep the texts in memory until a full garbage collection. */
 const SOURCE = Symbol('source')
 
 /** Returns the source of a body. If no source was stored, formats the body as JSON. */

@@ -72,7 +72,7 @@ export function innerSchema(schema: TSchema): TSchema {
   return (schema as unknown as { [Inner]: TSchema })[Inner] // every nullable schema has an inner schema
 }
 
-/** Returns a `{ $ref }` to a component with the component's type, so that the document contains the component once. */
+/** Returns a `{ $ref }` with the type of the component, so that the document contains the component once. */
 export function reference<Schema extends TSchema>(schema: Schema) {
   return Type.Unsafe<Static<Schema>>({ $ref: schema.$id })
 }

@@ -9,7 +9,7 @@ export interface DatabaseAddress {
   connectTimeoutMs: number
 }
 
-/** `warnings` are sentences for the operator about an accepted URL. */
+/** `warnings` tell the operator about risks of an accepted URL. */
 export type ParsedDatabaseUrl =
   | { ok: true; address: DatabaseAddress; warnings: string[] }
   | { ok: false; faults: string[] }
