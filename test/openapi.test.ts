@@ -11,7 +11,6 @@ import { documentOf } from './openapi-document.js'
 
 const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
 
-// Builds the application like the service's process. No test here uses the database.
 const { app, database, service } = await serviceOn(t, UNREACHABLE)
 
 t.test('GET /openapi.json is the checked-in document, and that of the routes', async t => {

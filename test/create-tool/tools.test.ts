@@ -116,7 +116,6 @@ t.test('409 TOOL_IN_USE names the agents that the caller sees and counts others,
   t.equal((await call('DELETE', `/persona/${own}`, { token: maker })).statusCode, 204)
   const detail = /use this tool \(1 in all; /
   t.match((await remove(id)).json(), { detail, agents: [], others: 1 })
-  // Applying a document can leave a deleted agent with its tools.
   const deleted = { version: 1, agents: [{ id: hidden, deleted: true }] }
   await applyOrganisation(database, deleted, { ring: world.ring, env: {} })
   t.equal((await remove(id)).statusCode, 204)

@@ -124,6 +124,15 @@ t.test('parameters and bodies: their own keywords outside the schema, and how th
   )
 })
 
+t.test('a path: its placeholders have the names of the arguments', async t => {
+  const parameters = ['all', '+whole', 'parts'].map(name => ({ name, in: 'path', required: true, schema: {} }))
+  const [view] = toFunctions(
+    document({ paths: { '/{+all}/{+whole}/{parts*}': { get: { ...operation, parameters } } } }),
+  )
+  const sent = [{ name: 'all', allow_reserved: true }, { name: '+whole' }, { name: 'parts', allow_reserved: undefined }]
+  t.match(view, { path: '/{all}/{+whole}/{parts}', arguments: sent })
+})
+
 t.test('parameters: several with one name, and some named like a generated name', async t => {
   const definition = withOperation(`parameters: [{ name: id_, in: header }, { name: query_id, in: header },
     { name: id, in: header }, { name: id, in: query }, { name: id, in: cookie }]`)

@@ -14,7 +14,6 @@ const restore = (id: number, version: number, token = admin, headers: Record<str
 t.test('200: the definition comes back text for text, with every field but the secrets', async t => {
   const custom_headers = [{ key: 'X-Key', value: 'one' }]
   const id = await toolOf({ custom_headers, oauth_config_id: 1, description: 'first' })
-  // Keys in an unusual order, and numbers in forms that JavaScript does not write.
   const text = `{"paths":{"/a":{"get":{"operationId":"a","summary":"A","x-n":[1.0,12345678901234567890]}}},"servers":[{"url":"https://a.example.com"}],"info":{"title":"t"},"openapi":"3.1.0"}`
   await put(id, `{"definition":${text},"passthrough_auth":true}`)
   await put(id, { definition: DEFINITION, name: 'third', description: '', oauth_config_id: null })

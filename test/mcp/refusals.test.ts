@@ -19,7 +19,6 @@ const call = (args: string) =>
 async function post(body: string, headers: Record<string, string> = { accept: BOTH }) {
   const sent = { authorization: `Bearer ${token}`, 'content-type': 'application/json', ...headers }
   const answer = await demo.app.inject({ method: 'POST', url: '/mcp', payload: body, headers: sent })
-  // Clients of earlier protocol versions get a stream with one event.
   return { status: answer.statusCode, body: JSON.parse(answer.body.replace(/^event: message\ndata: /, '')) }
 }
 

@@ -26,7 +26,6 @@ t.test('the fields are those of the interface document, in its order', async t =
 t.test('200 or 422 for each field: omitted, null, a value, a wrong type, too long, whole and by mask', async t => {
   const world = await worldApp(t)
   const token = await world.token('admin@example.com')
-  // Sets the shares that `AGENT_FIELDS` expects.
   const ofBob = world.database.db.updateTable('persona_user').set({ level: 'editor' }).where('user_id', '=', BOB)
   await ofBob.where('persona_id', '=', FULL_AGENT_ID).execute()
   let state = await storedAgent(world, FULL_AGENT_ID)

@@ -17,14 +17,14 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
   line
     .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
     .description(
-      'Deactivates a user: their tokens stop working at once.\nTo undo this, set the field active to true with agentctl apply.',
+      'Deactivates a user: their tokens stop working at once, until the field active is set to true with agentctl apply.\nRevoke tokens to stop them for good.',
     )
   line
     .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)
     .description(
-      'Erases a person: closes the account, removes its email and IP addresses, withdraws its open proposals and deletes its texts in proposals.\n' +
+      'Erases a person: closes the account, removes its email and IP addresses, withdraws its open proposals and deletes its messages and reasons.\n' +
         'EMAIL can also be an id. Agents and tools of the person remain, and `audit verify` still succeeds.\n' +
-        'Not erased: log files, backups, request ids that clients chose, and texts in agents and tools (ops/audit.md lists more).',
+        'Not erased: log files, backups, request ids that clients chose, and texts in agents, tools and proposed changes (ops/audit.md lists more).',
     )
     .option('--yes', 'confirm the erasure, which is permanent')
     .option('--plan', 'only show the data that would be erased; exit status 2')

@@ -215,5 +215,10 @@ export function templateOf(path: string): PathTemplate | undefined {
   const parts = path.split(PLACEHOLDER) // literal text and placeholder names alternate
   const names = parts.filter((_, i) => i % 2 === 1)
   if (parts.some((each, i) => i % 2 === 0 && /[{}]/.test(each))) return undefined
-  return new Map(names.map(name => [name, [name, name.replace(/^\+|[*+]$/g, '')]]))
+  return new Map(names.map(name => [name, [name, plainName(name)]]))
+}
+
+/** Returns the name in a placeholder without the operators of RFC 6570, for example `name` for `+name`. */
+export function plainName(placeholder: string): string {
+  return placeholder.replace(/^\+|[*+]$/g, '')
 }

@@ -1,7 +1,7 @@
 import { type CheckOptions, DEFAULT_AT, type Inspection, inspection, type Readings } from '../check/check.js'
 import { type Fault, faultOf, type Loc, pathsOf } from '../check/findings.js'
 import type { BodyInput, FieldEncoding, ParameterInput } from '../check/inputs.js'
-import { type OperationInput, parametersOf } from '../check/operations.js'
+import { type OperationInput, parametersOf, plainName } from '../check/operations.js'
 import { isObject, type Schema } from '../check/references.js'
 import {
   asObject,
@@ -36,7 +36,7 @@ export interface ArgumentView {
   /** The parameter's original name. Absent for the body. */
   name?: string
   media_type?: string
-  /** `style`, `explode` and `allow_reserved` are as in OpenAPI, and absent for the default. */
+  /** `style`, `explode` and `allow_reserved` are as in OpenAPI, and absent for the default. `{+name}` allows reserved characters too. */
   style?: string
   explode?: boolean
   allow_reserved?: boolean
@@ -103,8 +103,8 @@ function functionsOf({ operations, readings }: Inspection): MadeFunction[] | und
       description: more === '' ? summary : `${summary}\n\n${more}`,
       parameters,
       method,
-      path,
-      arguments: inputs.map(argumentView),
+      path: sentPath(path, inputs),
+      arguments: inputs.map(input => argumentView(input, path)),
       ...(wireNames.size > 0 && { wire_names: Object.fromEntries(wireNames) }),
       operation,
     })
@@ -112,7 +112,16 @@ function functionsOf({ operations, readings }: Inspection): MadeFunction[] | und
   return functions
 }
 
-function argumentView({ argument, in: location, name, mediaType, encoding = {}, value }: Argument): ArgumentView {
+/** Returns the path with each placeholder named as its argument: `/{name}` for `/{+name}`. */
+function sentPath(path: string, inputs: readonly Argument[]): string {
+  const isName = (name: string) => inputs.some(each => each.in === 'path' && each.name === name)
+  return path.replace(/\{([^{}]+)\}/g, (whole, name: string) => (isName(name) ? whole : `{${plainName(name)}}`))
+}
+
+function argumentView(
+  { argument, in: location, name, mediaType, encoding = {}, value }: Argument,
+  path: string,
+): ArgumentView {
   const sent = {
     ...(mediaType !== undefined && { media_type: mediaType }),
     ...(Object.keys(encoding).length > 0 && { encoding }),
@@ -128,7 +137,7 @@ function argumentView({ argument, in: location, name, mediaType, encoding = {}, 
     ...sent,
     ...(style !== usual && { style }),
     ...(typeof explode === 'boolean' && explode !== (style === 'form') && { explode }),
-    ...(allowReserved === true && { allow_reserved: true }),
+    ...((allowReserved === true || (location === 'path' && path.includes(`{+${name}}`))) && { allow_reserved: true }),
   }
 }
 
