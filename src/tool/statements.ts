@@ -150,5 +150,5 @@ export async function writeHeaders(trx: Transaction<Tables>, id: number, headers
 const DISPLAY_NAME = on<{ r: 'tool' }>().fn.coalesce('r.display_name', 'r.name')
 const readPage = pagesOf('tool', ToolSummary, 'user_id', { display_name: DISPLAY_NAME })
 
-/** Reads a page of all tools or, if the token is bound, of the tools of the token (DECISIONS section 6). */
+/** Reads a page of tools. A bound token sees only the tools that it is bound to (DECISIONS section 6). */
 export const readToolPage: ReadPage = (db, { token }, asked) => readPage(db, asked, token.bound?.tool ?? null)

@@ -97,7 +97,7 @@ function parseServer(text: string, loc: Loc): Parsed<string> {
   return { faults: [{ loc, msg: reason, type: 'server_url_invalid' }] }
 }
 
-/** Throws `InvalidRequest` for `server` without `complete`, because it would have no effect. */
+/** Throws `InvalidRequest` for `server` without `complete`, because `server` alone has no effect. */
 function requireCompletion({ complete, server }: ValidationQuery): void {
   if (complete || server === undefined) return
   const msg = 'server can be given only together with complete=true'

@@ -42,7 +42,7 @@ export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
   /** True if an entry could not be read, so parameters may be missing from `byKey`. */
   isBroken: boolean
-  /** The reason for the first parameter that cannot become an argument. */
+  /** `lost` of the first parameter that cannot become an argument. */
   lost?: Lost | undefined
 }
 
