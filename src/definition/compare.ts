@@ -74,10 +74,7 @@ export function definitionChanges(
     reportServer('origin_changed', `calls ${shown('may also go to', others)}`, { added: others.slice(0, MOST_LISTED) })
   const security = (each: unknown) => [Object(each).security, Object(Object(each).components).securitySchemes]
   if (!isDeepStrictEqual(security(before), security(after)))
-    reportOf('', [...at, 'security'])(
-      'changed',
-      'the security schemes or security requirements of the definition changed',
-    )
+    reportOf('', [...at, 'security'])('changed', 'the security schemes or security requirements changed')
   const byId = new Map(next.map(each => [each.operationId, each]))
   for (const each of old) {
     const same = byId.get(each.operationId)

@@ -67,11 +67,8 @@ export function completeDefinition(given: unknown, options: CheckOptions & { ser
     return { definition: given, edits: [], check }
   }
   const made = new Completing(document, most).run(server)
-  const paths = pathsOf(
-    document,
-    made.map(({ holder }) => holder),
-    at,
-  )
+  const holders = made.map(({ holder }) => holder)
+  const paths = pathsOf(document, holders, at)
   for (const { holder, key, op, ...edit } of made) edits.push({ op, loc: [...(paths.get(holder) ?? []), key], ...edit })
   if (edits.length === 0) return { definition: given, edits, check: first }
   return { definition: document, edits, check: checkDefinition(document, options) }

@@ -245,6 +245,7 @@ t.test('accepted', async t => {
 const parameter = (more: Json) => withParameters([{ name: 'a', in: 'query', ...more }])
 const P0 = `${GET} parameters 0`
 const Q = { name: 'a', in: 'query' }
+const KEY = { components: { securitySchemes: { k: { ...Q, type: 'apiKey' } } } }
 const cat = { type: 'object', properties: { kind: { type: 'string' } } }
 
 const bodyOfGet = (type: string, schema: Json) =>
@@ -258,6 +259,8 @@ const WARNED: [name: string, definition: unknown, ...warnings: string[]][] = [
   ['a server of an operation', get({ servers: [{ url: '/o' }] }), `server_ignored at ${GET} servers`],
   ['a server of a path', at('/x', { get: operation, servers: [{ url: '/v2' }] }), 'server_ignored at paths /x servers'],
   ['the same server again', get({ servers: [{ url: 'https://t.example.com' }] })],
+  ['a key in the query', get({}, KEY), 'address_incomplete at components securitySchemes k'],
+  ['a key that is a parameter', get({ parameters: [Q] }, KEY)],
   ['a fragment in a path', at('/#Action=A', { get: operation }), 'address_incomplete at paths /#Action=A'],
   [
     'HEAD and QUERY',

@@ -19,7 +19,6 @@ t.test('If-Match on an agent', async t => {
     const first = await rename('one', tag)
     t.equal(first.statusCode, 200)
     t.equal(first.headers.etag, `"persona-1-${Number(/-(\d+)"$/.exec(tag)?.[1]) + 1}"`)
-    // RFC 9110 allows empty list elements.
     for (const text of ['*', ' * ', '"x", W/"weak,comma" , <tag>,', '"a,b",\t<tag>', ',, <tag> ,,'])
       t.equal((await rename(text, text.replace('<tag>', await current()))).statusCode, 200, text)
   })
@@ -93,7 +92,6 @@ t.test('If-Match on an agent', async t => {
       { field: 'task_prompt', by: 'alice@example.com', at: atOf(since + 5) },
     ])
     t.notOk('etag' in answer.headers, 'the tag of the refused request is in the body')
-    // Of several tags, the one with the newest existing version counts.
     for (const others of [`"persona-1-${since}", "zzz"`, `"persona-1-${since + 1000}"`]) {
       const refused = await rename('third', `"persona-1-${since + 4}", ${others}`)
       t.match(refused.json().changed, [{ field: 'task_prompt' }], others)

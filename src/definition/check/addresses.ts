@@ -31,13 +31,8 @@ for (const [address, bits, words] of [
   METADATA.addSubnet(`2002:${words}::`, 16 + bits, 'ipv6')
 }
 // The prefix 64:ff9b:1::/48 (local NAT64) can embed IPv4 addresses in several ways, so the whole prefix is blocked.
-for (const [address, bits] of [
-  ['fe80::', 10],
-  ['fd00:ec2::254', 128],
-  ['fd20:ce::254', 128],
-  ['64:ff9b:1::', 48],
-] as const)
-  METADATA.addSubnet(address, bits, 'ipv6')
+const NETWORKS = { 'fe80::': 10, 'fd00:ec2::254': 128, 'fd20:ce::254': 128, '64:ff9b:1::': 48 }
+for (const [address, bits] of Object.entries(NETWORKS)) METADATA.addSubnet(address, bits, 'ipv6')
 
 export interface Address {
   readonly text: string
@@ -179,9 +174,8 @@ export function leadsAway(address: string, path: string): boolean {
   const together = parsed(joined(address, end))?.host
   const linked = parsedUrl(end, own?.href)?.host
   const kept = parsed(address + end)?.host
-  return (
-    [together, linked].some(host => host !== undefined && host !== own?.host) || (kept !== own?.host && canBeHost(kept))
-  )
+  const isOther = [together, linked].some(host => host !== undefined && host !== own?.host)
+  return isOther || (kept !== own?.host && canBeHost(kept))
 }
 
 /** True if the host contains a dot or a colon, or is `localhost`. Ignores hosts such as 0.0.0.2, which parsers make from path segments such as `2`. */

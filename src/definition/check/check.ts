@@ -1,7 +1,7 @@
 import { checkServers } from './addresses.js'
 import { type Fault, type Finding, Findings, faultOf, type Loc } from './findings.js'
 import { InputRules } from './inputs.js'
-import { type MethodRecord, type OperationInput, OperationRules } from './operations.js'
+import { type MethodRecord, type OperationInput, OperationRules, parametersOf } from './operations.js'
 import { isObject, References, type Schema } from './references.js'
 import { DEFINITION_LIMITS } from './rules.js'
 import { SchemaWalk } from './schemas.js'
@@ -87,7 +87,19 @@ function checkParts(definition: Schema, findings: Findings, { headerNames = [], 
   if (paths === undefined) findings.fault('missing', definition, ['paths'])
   else if (!isObject(paths) || paths.$ref !== undefined) findings.fault('dict_type', definition, ['paths'])
   else rules.check(paths, definition)
+  warnQueryKeys(definition, rules.operations, findings)
   return { operations: rules.operations, readings: { references, subtypes, is30, document: definition } }
+}
+
+/** Warns about keys in the query, which custom headers cannot supply. */
+function warnQueryKeys({ components }: Schema, operations: readonly OperationInput[], findings: Findings): void {
+  const schemes = isObject(components) && isObject(components.securitySchemes) ? components.securitySchemes : {}
+  const inQuery = operations.flatMap(parametersOf).filter(each => each.in === 'query')
+  for (const [key, scheme] of Object.entries(schemes)) {
+    const { type, in: place, name }: Schema = isObject(scheme) ? scheme : {}
+    if (type === 'apiKey' && place === 'query' && !inQuery.some(each => each.name === name))
+      findings.warn('address_incomplete.key', schemes, [key], name)
+  }
 }
 
 /**

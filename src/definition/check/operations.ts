@@ -209,16 +209,12 @@ export function isBlank(value: unknown): boolean {
 
 /** Matches a placeholder, for example `{year}` or, with a pattern, `{year:[0-9]{4}}`. */
 const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/
+export const OPERATORS = /^\+|[*+]$/g // of RFC 6570, for example in `{+name}`
 
 /** Returns the placeholders of a path; undefined if the braces are unbalanced. The parameter of `{+name}`, `{name*}` or `{name+}` can have the name `name`. */
 export function templateOf(path: string): PathTemplate | undefined {
   const parts = path.split(PLACEHOLDER) // literal text and placeholder names alternate
   const names = parts.filter((_, i) => i % 2 === 1)
   if (parts.some((each, i) => i % 2 === 0 && /[{}]/.test(each))) return undefined
-  return new Map(names.map(name => [name, [name, plainName(name)]]))
-}
-
-/** Returns the name in a placeholder without the operators of RFC 6570, for example `name` for `+name`. */
-export function plainName(placeholder: string): string {
-  return placeholder.replace(/^\+|[*+]$/g, '')
+  return new Map(names.map(name => [name, [name, name.replace(OPERATORS, '')]]))
 }

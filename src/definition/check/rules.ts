@@ -84,8 +84,7 @@ export const WARNINGS = {
   'parameter_ignored.unused': 'the parameter {name} is not sent: the path has no placeholder for it',
   body_ignored: 'the body is not sent: OpenAPI 3.0 defines no body for {method}',
   'body_ignored.optional': 'the optional body of {method} is not sent: it is neither JSON nor a form that can be sent',
-  'discriminator_unresolved.property':
-    'the discriminator has no "propertyName", so the model cannot tell schemas apart',
+  'discriminator_unresolved.property': 'the discriminator has no "propertyName", so models cannot tell schemas apart',
   'discriminator_unresolved.mapping': 'the mapping of {value} leads to no schema that the model can choose',
   'discriminator_unresolved.subtypes':
     'no schema extends this schema with "allOf", so the model gets only the properties of this schema',
@@ -94,6 +93,7 @@ export const WARNINGS = {
   'address_incomplete.relative': 'the url is relative, but calls need an absolute url such as https://api.example.com',
   'address_incomplete.variable': 'the variable {name} of the url has no "default", so calls have no complete address',
   'address_incomplete.fragment': 'the part of the path after "#" is not sent',
+  'address_incomplete.key': 'the key {name} is not sent, because it belongs in the query: declare it as a parameter',
 } as const
 
 export type FaultRule = keyof typeof FAULTS

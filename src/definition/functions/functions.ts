@@ -1,7 +1,7 @@
 import { type CheckOptions, DEFAULT_AT, type Inspection, inspection, type Readings } from '../check/check.js'
 import { type Fault, faultOf, type Loc, pathsOf } from '../check/findings.js'
 import type { BodyInput, FieldEncoding, ParameterInput } from '../check/inputs.js'
-import { type OperationInput, parametersOf, plainName } from '../check/operations.js'
+import { OPERATORS, type OperationInput, parametersOf } from '../check/operations.js'
 import { isObject, type Schema } from '../check/references.js'
 import {
   asObject,
@@ -115,13 +115,11 @@ function functionsOf({ operations, readings }: Inspection): MadeFunction[] | und
 /** Returns the path with each placeholder named as its argument: `/{name}` for `/{+name}`. */
 function sentPath(path: string, inputs: readonly Argument[]): string {
   const isName = (name: string) => inputs.some(each => each.in === 'path' && each.name === name)
-  return path.replace(/\{([^{}]+)\}/g, (whole, name: string) => (isName(name) ? whole : `{${plainName(name)}}`))
+  return path.replace(/[^{}]+(?=\})/g, name => (isName(name) ? name : name.replace(OPERATORS, '')))
 }
 
-function argumentView(
-  { argument, in: location, name, mediaType, encoding = {}, value }: Argument,
-  path: string,
-): ArgumentView {
+function argumentView(given: Argument, path: string): ArgumentView {
+  const { argument, in: location, name, mediaType, encoding = {}, value } = given
   const sent = {
     ...(mediaType !== undefined && { media_type: mediaType }),
     ...(Object.keys(encoding).length > 0 && { encoding }),

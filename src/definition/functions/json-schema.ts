@@ -76,11 +76,7 @@ export class SchemaConverter {
     for (const key of Object.keys(schema))
       if (!isAnnotated || ANNOTATIONS.has(key)) this.convertKey(key, schema, result, isPart)
     if (!isAnnotated) this.finish(schema, result)
-    if (selectors.length > 0)
-      result.allOf = [
-        ...(Array.isArray(result.allOf) ? result.allOf : []),
-        ...selectors.map(each => this.selector(each)),
-      ]
+    if (selectors.length > 0) result.allOf = [result.allOf ?? [], selectors.map(each => this.selector(each))].flat()
     return schema.nullable === true ? nullable(result) : result
   }
 
