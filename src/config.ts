@@ -37,7 +37,7 @@ const SETTINGS = Type.Object({
         description: 'Origins of web pages that may call this service.',
       },
     ),
-    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'How long to serve after SIGTERM; readiness fails.'),
+    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'How long to serve after SIGTERM while readiness fails.'),
     shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit for requests at shutdown.'),
   }),
   database: Type.Object({
@@ -110,7 +110,7 @@ export function readConfig(env: Environment): Config {
   })
   const config = Object.fromEntries(groups) as Config // the next line checks the values
   const malformed = [...Value.Errors(SETTINGS, config)].map(({ schema }) => `${schema.env}: must be ${schema.form}`)
-  const faults = [...new Set(malformed), ...secretFaults(config), ...databaseFaults(config, env)] // one fault for a list, not for each entry
+  const faults = [...new Set(malformed), ...secretFaults(config), ...databaseFaults(config, env)] // several wrong entries of a list are one fault
   const { port, metricsPort } = config.server
   if (metricsPort !== 0 && metricsPort === port) faults.push('METRICS_PORT: must differ from PORT')
   if (faults.length > 0) throw new InvalidConfiguration([...faults, ...misspeltWarning(env)])
@@ -147,7 +147,7 @@ function databaseFaults({ database }: Config, env: Environment): string[] {
   try {
     if (urlFile !== undefined) database.url = readFileSync(urlFile, 'utf8').trim()
   } catch (error) {
-    // Omits the path at the end of the error message, because someone may have set the variable to the secret itself by mistake.
+    // Omits the path at the end of the error message, because the variable can contain the secret itself by mistake.
     return [`DATABASE_URL_FILE: the file cannot be read (${(error as Error).message.split(', ', 1)[0]})`]
   }
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
@@ -161,7 +161,7 @@ export function settingWarnings(env: Environment, { database }: Config): string[
   return [...misspeltWarning(env), ...ofUrl.map(warning => `DATABASE_URL ${warning}`)]
 }
 
-/** Returns a list with one warning about removed and misspelt settings. The list is empty if there are none. */
+/** Returns one warning about all removed and misspelt settings, or an empty list. */
 export function misspeltWarning(env: Environment): string[] {
   const names = describeSettings().map(({ name }) => name)
   const misspelt = Object.keys(env).flatMap(name => {

@@ -211,7 +211,7 @@ export type UnavailableReason = (typeof UNAVAILABLE_REASONS)[number]
 /** Whether the service can serve requests. `detail` is one or two sentences with the cause and the remedy. */
 export type Readiness = { status: 'ready' } | { status: 'unavailable'; reason: UnavailableReason; detail: string }
 
-/** Whether an update was applied, although its answer is an error. */
+/** Whether a failed request has applied its update. */
 export type Outcome = 'applied' | 'not_applied' | 'unknown'
 
 /** The service cannot serve the request at present. `outcome`: whether an update was applied. */

@@ -90,7 +90,7 @@ export class Lifecycle {
   async #begin(): Promise<Readiness> {
     const { database, ring, log, migrates, version } = this.#options
     if (migrates && (await schemaState(database.db, version)).kind === 'behind') {
-      this.#state = unavailable('migrating', 'The database schema is being updated, by this process or another one.')
+      this.#state = unavailable('migrating', 'The database schema is being updated, by this or another process.')
       const names = await migrate(database)
       if (names.length > 0) log.info({ migrations: names }, 'the schema was updated')
     }

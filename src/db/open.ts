@@ -27,7 +27,7 @@ interface Settings {
 
 /**
  * Opens the database at `DATABASE_URL`, or the embedded one in `DATA_DIR`, without connecting. The `service` starts the embedded server; a `command`
- * uses the running one. Throws `EmbeddedUnavailable` if the embedded server cannot run, and `NotConfigured` if a command finds no database.
+ * uses the running server. Throws `EmbeddedUnavailable` if the embedded server cannot run, and `NotConfigured` if a command finds no database.
  */
 export async function openConfiguredDatabase(
   settings: Settings,
@@ -66,7 +66,7 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
   if (message.includes('unsupported startup parameter'))
     return 'a pooler in front of it refuses session settings: set PREPARED_STATEMENTS=off'
   if (code === '53300')
-    return 'all its connections are in use: lower DATABASE_POOL_SIZE (each process uses one connection more than that), or raise max_connections of PostgreSQL'
+    return 'all its connections are in use: raise max_connections of PostgreSQL, or lower DATABASE_POOL_SIZE; each process uses DATABASE_POOL_SIZE + 1 connections'
   if (message.includes(LACKS_PASSWORD)) return 'check DATABASE_URL: it has no password, and the server asks for one'
   if (code === '42501') return 'the role in DATABASE_URL must own the schema and the tables'
   const settings = 'user, password, database and sslmode in DATABASE_URL'

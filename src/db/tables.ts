@@ -96,7 +96,7 @@ export interface AuditTable {
   difference: JsonText<Record<string, { from: unknown; to: unknown }>> | null
   difference_bytes: number
   difference_hash: Buffer
-  /** The hash of the replaced definition, which is kept as long as an audit row refers to it. */
+  /** The hash of the replaced definition. The definition is kept as long as an audit row has its hash. */
   definition_before: Buffer | null
   /** `previous_hash` and `hash` are null in rows from before 3.0. */
   previous_hash: Buffer | null
@@ -255,7 +255,7 @@ export interface Tables {
     closed_at: Timestamp | null
     closed_by: string | null
     reason: string | null
-    /** The positions of the opening and the closing in the feed of changes. */
+    /** The positions in the feed of changes at which the proposal was opened and closed. */
     opened_transaction_id: Generated<string | null>
     opened_place: Generated<string>
     closed_transaction_id: string | null

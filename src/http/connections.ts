@@ -19,7 +19,7 @@ declare module 'fastify' {
   }
 }
 
-/** The newest request of each connection. Removed when it is answered, if its body has arrived completely. */
+/** The newest request of each connection. An answered request is removed if its body has arrived completely. */
 const latest = new WeakMap<Socket, Exchange>()
 
 /**

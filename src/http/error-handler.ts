@@ -75,7 +75,7 @@ function outcomeOf(error: Unavailable, request: FastifyRequest): Refused['extra'
   return mayBeStored ? { reason, outcome: 'unknown' } : { reason, outcome }
 }
 
-/** True if the request could repeat a stored update. The outcome `not_applied` could then be wrong. */
+/** True if the request could repeat a stored update, so that the outcome `not_applied` could be wrong. */
 function isRepeatable(request: FastifyRequest): boolean {
   return request.policy?.writes === true && request.headers['idempotency-key'] !== undefined && !isDryRun(request)
 }

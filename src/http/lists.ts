@@ -46,7 +46,7 @@ export function registerList(
           name: queryText(NAME_LENGTH_MAX, 'Only records with exactly this name.'),
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of records in a page. Default: ${PAGE_RECORDS}.`),
           after: queryInteger(0, INT4_MAX, 'Starts after this id: the last id of the previous page.'),
-          ...(resource === 'persona' && { deleted: queryFlag('Only deleted agents that the caller may restore.') }),
+          ...(resource === 'persona' && { deleted: queryFlag('Only deleted agents that the caller can restore.') }),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(list(reference(record)), `The ${title} of this page.`, ['link', 'warning']),
@@ -176,7 +176,7 @@ export function registerHistory<T extends ResourceTypes>(
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of entries in a page. Default: ${HISTORY_RECORDS}.`),
-          before: queryInteger(1, INT4_MAX, 'Lists changes before this version, the last of the previous page.'),
+          before: queryInteger(1, INT4_MAX, 'Starts before this version: the last version of the previous page.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(list(reference(HistoryEntry)), 'The changes of this page.', ['link', 'warning'], [404]),

@@ -8,11 +8,11 @@ import { list, nullable, reference, text } from '../validation/vocabulary.js'
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',
   etag:
-    'The entity tag. In `If-Match`, updates accept the tag of an agent or a tool, but not that of a list, a history, a proposal, `/me` or ' +
+    'The entity tag. In `If-Match`, updates accept the tag of an agent or a tool, but not the tag of a list, a history, a proposal, `/me` or ' +
     '`/runtime`.',
   'idempotent-replayed':
-    '`true` if the same request with this `Idempotency-Key` was stored before. The `ETag` is then that of the first answer or, for a proposal, the current one.',
-  link: 'The next page, relative to this address, with `rel="next"`; absent on the last page.',
+    '`true` if the same request with this `Idempotency-Key` was stored before. The `ETag` is from the first answer; a proposal has its current `ETag`.',
+  link: 'The relative address of the next page, with `rel="next"`; absent on the last page.',
   location: 'The address of the new record or proposal.',
   'preference-applied': 'The requested preferences that were applied: `handling=strict`, `return=minimal`.',
   ratelimit: 'The requests left (`r`), and the seconds until the quota is restored (`t`): `"token";r=599;t=60`.',
@@ -68,7 +68,7 @@ const ERRORS = {
       ),
       agents: Type.Optional(
         list(Type.Object({ id: Type.Integer(), name: Type.String() }), {
-          description: 'With `TOOL_IN_USE`: agents that use the tool and that the caller can see, at most 100.',
+          description: 'With `TOOL_IN_USE`: at most 100 agents that use the tool and are visible to the caller.',
         }),
       ),
       others: Type.Optional(Type.Integer({ description: 'With `TOOL_IN_USE`: how many more agents use the tool.' })),
@@ -95,8 +95,8 @@ const ERRORS = {
     members: {
       reason: Type.String({
         description:
-          '`changed`: `If-Match` does not name the stored state; `unknown_tag`: `If-Match` has no strong tag that the agent or tool ever had; `matched`: ' +
-          '`If-None-Match` names the stored state; `nothing_stored`: a creation has no state for `If-Match`.',
+          '`changed`: `If-Match` does not name the stored state; `unknown_tag`: `If-Match` has only weak tags or tags that the agent or tool never had; `matched`: ' +
+          '`If-None-Match` names the stored state; `nothing_stored`: `If-Match` was sent with a creation.',
         enum: Object.keys(STALE),
       }),
       current_etag: nullable(text({ description: 'The tag of the stored state; null for a creation.' })),
@@ -183,7 +183,7 @@ export function readResponses(
   refusals: readonly ErrorStatus[] = [],
 ) {
   const headers = ['etag', ...more] as const
-  const unchanged = { description: 'Unchanged: `If-None-Match` names the current answer.', headers }
+  const unchanged = { description: 'Unchanged: `If-None-Match` has the current `ETag`.', headers }
   return responses({ 200: { description, body: found, headers }, 304: unchanged }, refusals)
 }
 

@@ -4,7 +4,7 @@ import { parameter, patterned, queryFlag, queryId, queryMask } from '../validati
 
 export const DryRun = queryFlag(
   '`true` checks the request and returns its answer, but stores nothing. Read-only tokens, and changes that require approval, are accepted. The ' +
-    '`ETag` is that of the stored state. The answer to a creation has neither `ETag` nor `Location`, and its `id` is a placeholder.',
+    '`ETag` names the stored state. The answer to a creation has neither `ETag` nor `Location`, and its `id` is a placeholder.',
 )
 
 export function updateMask(body: TObject) {
@@ -53,11 +53,11 @@ export const CreationPreconditions = {
 }
 
 const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
-/** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or an unquoted one without blanks, quotes, commas, `;` and backslashes. */
+/** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or an unquoted string without blanks, quotes, commas, `;` and backslashes. */
 export const IdempotencyKey = patterned(
   KEY,
   'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repeated request with the same key is not ' +
-    'carried out again. Its answer has the current record and, except for a proposal, the `ETag` of the first answer. For a deletion, the answer is empty. Keys are kept as long as the history. A dry run ignores the key.',
+    'carried out again. Its answer has the current record and the `ETag` of the first answer; a proposal has its current `ETag`. For a deletion, the answer is empty. Keys are kept as long as the history. A dry run ignores the key.',
   'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"',
   header => KEY.exec(header)?.[1]?.replaceAll(/\\(.)/g, '$1') ?? header,
 )

@@ -25,7 +25,7 @@ export const CallerRecord = Type.Object(
     user: Type.Object({ id: uuid(), email: text(), kind: enumeration(['person', 'service_account']) }),
     permission: enumeration(PERMISSIONS, { description: "The user's highest permission within the token's scopes." }),
     managed_groups: list(Type.Object({ id: identifier(), name: text() }), {
-      description: 'The groups that the caller manages; empty for a token with the scope `basic` alone.',
+      description: 'The groups that the caller manages; empty if `basic` is the only scope of the token.',
     }),
     token: Type.Object({
       id: identifier(),

@@ -15,8 +15,8 @@ declare module 'fastify' {
 }
 
 /**
- * Decorates requests with the operation and policy of the route, sets the common headers of every answer, and refuses invalid headers. Of the pages of
- * other origins, only those of `corsOrigins` may send requests.
+ * Decorates requests with the operation and policy of the route, sets the common headers of every answer, and refuses invalid headers. Pages of
+ * other origins can send requests only if their origin is in `corsOrigins`.
  */
 export async function registerRequests(app: FastifyInstance, corsOrigins: readonly string[]): Promise<void> {
   app.decorateRequest('operation', {
@@ -59,7 +59,7 @@ export function requestIdOf({ headers }: Pick<IncomingMessage, 'headers'>): stri
   return randomUUID()
 }
 
-/** Headers that must not be repeated. Node reads only the first value, but a proxy may have read another one. */
+/** Headers that must not be repeated. Node reads only the first value, but a proxy may have read another value. */
 const SINGLE_HEADERS = ['host', 'authorization'] as const
 
 /** Returns the error of a request with invalid headers; undefined if they are valid. */

@@ -76,7 +76,7 @@ type Common = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'>
 
 type Own<T extends ResourceTypes> = Omit<T['Request'], keyof UpdateRequest> & {
   fields?: object
-  /** Returns the values that a repeated request must have in common with the first one. Header values are hashed with the ring's key `secretKeyId`. */
+  /** Returns the values that a repeated request must have in common with the first request. Header values are hashed with the ring's key `secretKeyId`. */
   about?: (secretKeyId: string | null) => readonly unknown[]
   secretKeyId?: string | null
   warnings(stored: Stored<T>): string[] | Promise<string[]>

@@ -27,7 +27,7 @@ export function sourceOf(body: object): Source {
   return (body as { [SOURCE]?: Source })[SOURCE] ?? { text: JSON.stringify(body), repeated: [] }
 }
 
-/** Parses a JSON body. Ignores a byte order mark, and uses the last of repeated keys. Never throws. */
+/** Parses a JSON body. Ignores a byte order mark, and uses the last value of a repeated key. Never throws. */
 export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody {
   const text = new TextDecoder().decode(bytes)
   const refused = (one: Fault): ParsedBody => ({ kind: 'refused', faults: [one] })

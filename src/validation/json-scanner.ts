@@ -42,7 +42,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     const first = text.charCodeAt(at)
     if (first === QUOTE) string()
     else if (first === OPENS || first === OPENS_LIST)
-      members(first + 2) // the code of the closing bracket is that of the opening one plus 2
+      members(first + 2) // a closing bracket's code is its opening bracket's code plus 2
     else if (matches(NUMBER)) {
       if (!/\d/.test(text.charAt(at - 1))) throw expected('a digit')
     } else if (!matches(WORD)) throw expected(`a value and not '${text.charAt(at)}'`)
@@ -74,7 +74,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     const isForbidden = name === '__proto__' || (name === 'prototype' && path.at(-2) === 'constructor')
     path[path.length - 1] = name
     if (isForbidden) forbidden.push([...path])
-    // If the member itself is repeated, only the last one counts, as in `JSON.parse`.
+    // If `member` itself is repeated, only its last value counts, as in `JSON.parse`.
     if (path.length === 1 && name === member) repeated.length = 0
     else if (path[0] === member && keys.has(name) && repeated.length < 100) repeated.push([...path])
     keys.add(name)
@@ -112,7 +112,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
 
   function count(): void {
     if (++nodes <= nodesMax) return
-    const reason = `has more than ${nodesMax} objects, lists, strings and commas in total: the limit is exceeded`
+    const reason = `has more than ${nodesMax} objects, lists, strings and commas in total`
     throw new JsonRefused('json_too_many_nodes', at, reason)
   }
 }

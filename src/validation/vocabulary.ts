@@ -2,7 +2,7 @@ import { Kind, type SchemaOptions, type Static, type TSchema, Type } from '@sinc
 import { INT4_MAX } from '../db/tables.js'
 
 /*
- * Builders of schemas. Each schema is JSON Schema for the OpenAPI document. By its kind, `faults.ts` chooses the check. Settings that the document
+ * Builders of schemas. Each schema is JSON Schema for the OpenAPI document. Its kind tells `faults.ts` which check to use. Settings that the document
  * omits have symbols as keys.
  */
 

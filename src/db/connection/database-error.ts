@@ -6,7 +6,7 @@ export const SQLSTATE = { foreignKeyViolation: '23503', insufficientPrivilege: '
 /** The kinds of database errors, each with its SQLSTATE codes and classes. FATAL and PANIC errors outside class 53 (resources) are `connection_lost`. */
 const KINDS = {
   connection_lost: '08 57P 25P03 25P04',
-  // A pooler has switched to a session that lacks the prepared statement, or has another one of this name.
+  // A pooler has switched to a session in which the prepared statement is missing or different.
   cached_plan: '26000 42P05',
   read_only: '25006',
   out_of_resources: '53 58',
@@ -80,7 +80,7 @@ function kindOf(error: unknown): DatabaseErrorKind {
   if (error instanceof DatabaseFault) return error.kind
   if (!(error instanceof pg.DatabaseError)) return 'other'
   const { code = '', severity = '', routine } = error
-  // Many errors have the code 0A000. The routine RevalidateCachedQuery reports only "cached plan must not change result type".
+  // Many errors have the code 0A000, but the routine RevalidateCachedQuery reports only "cached plan must not change result type".
   if (code === '0A000' && routine === 'RevalidateCachedQuery') return 'cached_plan'
   if (/FATAL|PANIC/.test(severity) && !code.startsWith('53')) return 'connection_lost'
   return [code, code.slice(0, 3), code.slice(0, 2)].map(part => KIND_OF_CODE.get(part)).find(kind => kind) ?? 'other'

@@ -16,7 +16,7 @@ export type ParsedDatabaseUrl =
 
 /** The accepted parameters. `form` matches valid values. `otherwise` states what the value must be. */
 const PARAMETERS: Readonly<Record<string, readonly [form: RegExp, otherwise: string] | null>> = {
-  host: [/^[^,]+$/, 'must be one address, such as that of the primary'],
+  host: [/^[^,]+$/, 'must be one address, such as the address of the primary'],
   port: [/^[1-9]\d{0,4}$/, 'must be from 1 to 65535'],
   user: null,
   password: null,
@@ -52,7 +52,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
   const sslmode = searchParams.get('sslmode')
   const binding = searchParams.get('channel_binding') ?? 'disable'
   if (!url.hostname && !searchParams.get('host'))
-    faults.push('it has no host: add one, or ?host=/folder for a Unix socket')
+    faults.push('it has no host: add a host, or ?host=/folder for a Unix socket')
   if (url.hostname.includes(',')) faults.push(`host ${PARAMETERS.host?.[1]}`)
   if ((sslmode ?? 'disable') === 'disable' && (searchParams.has('sslrootcert') || binding === 'require'))
     faults.push('sslrootcert and channel_binding=require need TLS: set sslmode=verify-full')

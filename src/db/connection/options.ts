@@ -5,7 +5,7 @@ export interface DatabaseOptions {
   poolSize: number
   statementTimeoutMs: number
   lockTimeoutMs: number
-  /** False behind a pooler in transaction mode, which keeps neither prepared statements nor session settings. Each `begin` then also sends the settings. */
+  /** False behind a pooler in transaction mode, which keeps neither prepared statements nor session settings. If false, each `begin` also sends the settings. */
   preparedStatements: boolean
   onError?: (error: Error) => void
 }
@@ -20,7 +20,7 @@ const PLANNING = Object.entries({
   jit: 'off',
 })
 
-/** The settings of a session. They override those of the server, the database and the role. */
+/** The settings of a session. They override the settings of the server, the database and the role. */
 function settings({ statementTimeoutMs, lockTimeoutMs }: DatabaseOptions): [name: string, value: string | number][] {
   return [
     ['statement_timeout', statementTimeoutMs],

@@ -39,7 +39,7 @@ export class Session implements DatabaseConnection {
     })
   }
 
-  /** Runs one query. Behind a pooler, a query outside a transaction gets its own transaction, because the settings need one. */
+  /** Runs one query. Behind a pooler, a query outside a transaction gets its own transaction, because the settings need a transaction. */
   async executeQuery<R>(query: Query): Promise<QueryResult<R>> {
     if (this.#prelude === undefined || this.#isInTransaction) return await this.#run<R>(query)
     await this.begin()

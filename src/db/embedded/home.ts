@@ -95,7 +95,7 @@ export function existingHome(dataDir: string): string | undefined {
 }
 
 /**
- * Returns the home below `dataDir` and a spare home. The spare one is used if the server's account cannot reach `dataDir`, or if the path of the
+ * Returns the home below `dataDir` and a spare home. The spare home is used if the server's account cannot reach `dataDir`, or if the path of the
  * socket would be too long.
  */
 function homesOf(dataDir: string): [wanted: string, spare: string] {
