@@ -18,7 +18,7 @@ export interface RoutePolicy {
   resource?: 'persona' | 'tool'
   /** True if the body can contain a definition. A worker parses and checks large bodies of such routes. */
   takesDefinition?: true
-  /** True if the route stores something. Its 503 answers then include the outcome. */
+  /** True if the route stores something. The 503 answers of such a route include the outcome. */
   writes?: true
   /** True if the route stores only proposals. `if asked`: the route stores a proposal if the query has `propose=true`; otherwise, a change. */
   proposes?: true | 'if asked'
@@ -65,7 +65,7 @@ export const REQUIRES_TOKEN = 'requiresToken'
 
 /** Decorates requests with the caller. Returns the function that authenticates a request before its body is read. */
 export function registerAuthentication(app: FastifyInstance, database: Database): Authenticate {
-  // Authentication sets the caller before any handler that uses it, so the type is not nullable.
+  // Handlers run after authentication has set the caller, so the type is not nullable.
   app.decorateRequest('caller', null as unknown as Caller)
   app.decorateRequest('prefetched', null)
   for (const name of ['tokenHash', 'refusal', 'told'] as const) app.decorateRequest(name, undefined)
@@ -97,13 +97,13 @@ export function registerAuthentication(app: FastifyInstance, database: Database)
   }
 }
 
-/** Returns the SHA-256 of a request's bearer token and stores it with the request. `authorization` can be the value of another header. Throws `NotAuthenticated`. */
+/** Returns the SHA-256 of a request's bearer token and stores it with the request. `authorization` can be that header or `X-Onyx-Authorization`. Throws `NotAuthenticated`. */
 export function tokenHashOf(request: FastifyRequest, authorization = request.headers.authorization): Buffer {
   request.tokenHash ??= bearerTokenHash(authorization)
   return request.tokenHash
 }
 
-/** Fails the start if a route has no permission, if a route in a `REQUIRES_TOKEN` scope is `public`, or if another route is not `public`. */
+/** Fails the start if a route has no permission, if a route in a `REQUIRES_TOKEN` scope is `public`, or if a route outside such a scope is not `public`. */
 function requireDeclaredPolicies(app: FastifyInstance): void {
   const undeclared: string[] = []
   app.addHook('onRoute', function ({ url, config }) {

@@ -61,7 +61,7 @@ export const readFeed = statement<
       and (${param('transaction')}, ${param('place')}) between (first_transaction_id, first_place) and (last_transaction_id, last_place)`,
 )
 
-/** Reads two cursors. `now` is the end of the feed. `first` is its start or, if `back` is not 0, the position before the newest `back` changes. */
+/** Reads two cursors. `now` is the end of the feed. `first` is the start of the feed or, if `back` is not 0, the position before the newest `back` changes. */
 export async function readEnds(db: Kysely<Tables>, back = 0): Promise<{ now: string; first: string }> {
   const recent = sql`
     (select cursor from stored_change where is_published order by transaction_id desc, place desc limit 1 offset ${back})`

@@ -30,14 +30,14 @@ export const ChangePage = Type.Object(
       Type.Object({
         kind: enumeration(KINDS),
         id: Type.Integer(),
-        version: { ...version, description: 'For a proposal: 1 when it was proposed, 2 when it ended.' },
+        version: { ...version, description: 'For a proposal: 1 for its creation, 2 for its end.' },
         action: enumeration([...ACTIONS, 'gone', ...PROPOSAL_ACTIONS], {
-          description: '`gone`: since this change, the caller can no longer see the record.',
+          description: '`gone`: this change hid the record from the caller.',
         }),
         at,
         fields: Type.Optional({
           ...fields,
-          description: 'Present, like `actor`, only if the caller may edit the record.',
+          description: 'Like `actor`, present only if the caller can edit the record.',
         }),
         actor: Type.Optional(actor),
       }),
@@ -49,7 +49,7 @@ export const ChangePage = Type.Object(
 
 const cursor = patterned(
   /^(first|-\d{1,6}|[\da-f-]{36}(\.\d{1,18}){2})$/,
-  'The `next` of the previous page. Without this parameter, `changes` is empty, and `next` is the current end of the feed. `first` starts at the oldest stored change, and `-500` at the 500th newest change, including changes that the caller cannot see.',
+  'The `next` of the previous page. Without this parameter, `changes` is empty, and `next` is the current end of the feed. `first` starts at the oldest stored change. `-500` starts at the 500th newest change; changes that the caller cannot see also count.',
   'Input should be `first`, a negative number such as `-500`, or the `next` of a page',
   value => value,
 )
@@ -130,8 +130,8 @@ type Service = { readonly isDraining: boolean }
 
 /**
  * Returns a function that waits until there are changes after a cursor, the time is over, the client disconnects or the service drains. Waiting
- * requests hold no database connection. One query a second finds the newest change for all of them. After a new change, they read one at a time, so
- * that other requests get connections. Throws `RateLimited` and `Unavailable`.
+ * requests hold no database connection. One query a second finds the newest change for all of them. After a new change, the waiting requests read one
+ * at a time, so that connections remain for other requests. Throws `RateLimited` and `Unavailable`.
  */
 function waitingRoom(db: Kysely<Tables>, service: Service) {
   const tokens = new Set<number>()
@@ -142,7 +142,7 @@ function waitingRoom(db: Kysely<Tables>, service: Service) {
     polled = undefined
     return await withRetries(() => readEnds(db))
   }
-  // A request whose time is over reads immediately, because an empty answer must mean that nothing changed.
+  // A request whose time is over reads before its turn, because an empty page must mean that nothing changed.
   function inTurn(read: () => Promise<Page>, over: Promise<void>): Promise<Page> {
     const page = Promise.race([turn, over]).then(read)
     turn = Promise.all([turn, page.catch(() => undefined)])

@@ -43,7 +43,7 @@ const keptWhenAbsent = {
 }
 
 interface Changeable {
-  /** `owner`: others than the owner and administrators are refused. `admin`: changes by others than administrators are ignored unless handling is strict. */
+  /** `owner`: the owner and administrators. `admin`: administrators. Without strict handling, `admin` fields in the requests of other users are ignored. */
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
   /** True if an empty list from an editor changes nothing, because Onyx's web form always sends an empty list. */
   readonly keptIfEmpty?: true

@@ -58,7 +58,7 @@ export interface PersonaDecision extends Decision {
   kept: RequestField[]
   /** The fields that `null` did not change, although the caller may have meant to clear them. */
   keptByNull: RequestField[]
-  /** The id of an older agent with the same name. The caller owns it or is an administrator. */
+  /** The id of an older agent with the same name. The caller owns that agent or is an administrator. */
   namesake?: number
 }
 
@@ -131,7 +131,7 @@ export function takenFrom(before: PersonaState, after: PersonaContent): object |
   return isTaken && !before.deleted ? taken : null
 }
 
-/** Throws `ResourceNotFound` if the agent is hidden from the caller, `Refused` if it is built in, and `Forbidden` without the right to edit, unless `proposes`. */
+/** Throws `ResourceNotFound` if the agent is hidden from the caller, `Refused` if it is built in, and, unless `proposes`, `Forbidden` without the right to edit. */
 export function requireEditable(state: PersonaState, caller: Caller, proposes = false): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (!proposes) requireEditor(state, caller, 'You can see this agent but not edit it')
@@ -167,7 +167,7 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
 
 /**
- * Returns the content after the update. Rights are checked later. `kept` lists the fields that the caller cannot change: `admin` fields, unless the
+ * Returns the content after the update. `decidePersona` checks the rights. `kept` lists the fields that the caller cannot change: `admin` fields, unless the
  * update is proposed, and `keptIfEmpty` fields with an empty list.
  */
 export function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
@@ -237,8 +237,8 @@ function requirePublicDefault(state: PersonaState, content: PersonaContent): voi
 }
 
 /**
- * Returns the fields that the caller may have meant to clear with `null`. Examines only requests with `If-Match` or strict handling. All others may
- * come from Onyx's web form, which always sends `null`.
+ * Returns the fields that the caller may have meant to clear with `null`. Examines only requests with `If-Match` or strict handling. All other requests
+ * can come from Onyx's web form, which always sends `null`.
  */
 function nullsThatKeep(state: PersonaState, { fields, masked, strict, precondition }: PersonaUpdate): RequestField[] {
   if (masked || !(strict || precondition.kind !== 'none')) return []

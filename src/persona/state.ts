@@ -57,7 +57,7 @@ const NAMES = SNAPSHOT_FIELDS.map(([name]) => name)
 const [BEFORE, AFTER] = [NAMES.slice(0, NAMES.indexOf('tools')), NAMES.slice(NAMES.indexOf('tools') + 1)]
 const READ_NAMES = READ_FIELDS.map(([name]) => name)
 
-/** Renders a `PersonaSnapshot` or, with `isRead`, a `PersonaRecord`. Inserts the stored text of each definition unchanged. */
+/** Renders a `PersonaSnapshot` or, if `isRead`, a `PersonaRecord`. Inserts the stored text of each definition unchanged. */
 export function renderPersona(
   agent: PersonaContent & Pick<PersonaState, 'id' | 'owner' | 'related'>,
   definitions: Definitions,

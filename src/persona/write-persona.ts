@@ -77,7 +77,7 @@ export function registerCreatePersona(app: FastifyInstance, options: PersonaOpti
     operationId: 'create_persona',
     summary: 'Create Persona',
     description:
-      'Creates an agent that the caller owns. The body is that of an update without a mask. Absent optional fields get their default values. ' +
+      'Creates an agent that the caller owns. Takes the body of an update without `update_mask`. Absent optional fields get their default values. ' +
       'If the caller is not an administrator, fields that only administrators may set also get their default values. ' +
       'A repeated request with the same `Idempotency-Key` does not create a second agent. ' +
       BODY_BOUNDS,
@@ -113,8 +113,8 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
     operationId: 'restore_persona',
     summary: 'Restore Persona',
     description:
-      'Creates a new version of an agent with the content of an earlier version. The rights of an update apply: fields that the caller cannot change ' +
-      'keep their values, and each gets a `Warning`. If a related record is deleted or hidden from the caller, nothing is restored, and 422 names the field and position of the record. ' +
+      'Creates a new version of an agent with the content of an earlier version. Requires the right to update the agent. Fields that the caller cannot change ' +
+      'keep their values, and a `Warning` names each. If a related record is deleted or hidden from the caller, nothing is restored, and 422 names the field and position of the record. ' +
       'A deleted agent can be restored by its owner or an administrator.',
     record: PersonaSnapshot,
     ask: ({ body }) => ({
@@ -137,8 +137,8 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
     operationId: 'delete_persona',
     summary: 'Delete Persona',
     description:
-      'Deletes an agent and removes its links to tools, users and other records. Its history is kept. Only its owner and administrators may delete the agent. Only they ' +
-      'can then find it (`GET /persona?deleted=true`) and restore it.',
+      'Deletes an agent and removes its links to tools, users and other records. Its history is kept. Only its owner and administrators may delete the agent. After the ' +
+      'deletion, only they can find the agent (`GET /persona?deleted=true`) and restore it.',
     ask: () => ({ masked: false, warnings: ({ overwritten }) => overwritten.map(overwriteWarning) }),
   })
 }

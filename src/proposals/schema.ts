@@ -26,7 +26,7 @@ const SUMMARY = {
   conflicts: nullable(
     list(text(), {
       description:
-        'The proposed fields that have changed since the base version. If more than 1,000 versions were stored since then, or some of their audit rows were pruned, the list contains all proposed fields. An open proposal with conflicts cannot be approved.',
+        'The proposed fields that have changed since the base version. If more than 1,000 versions were stored since that version, or audit rows of such versions were pruned, the list contains all proposed fields. An open proposal with conflicts cannot be approved.',
     }),
   ),
   created_at: dateTime(),

@@ -42,7 +42,7 @@ export interface AskedProposals {
 
 /**
  * Reads the caller's own proposals and those that the caller may decide on, sorted by id. Hides the content of records that the caller cannot see.
- * Reads ended proposals of other authors only with the `id` of a record, so that an index finds them.
+ * Reads ended proposals of other authors only if `id` is given, because an index finds them only by the record's id.
  */
 export async function readProposals(
   db: Kysely<Tables>,
@@ -156,7 +156,7 @@ export async function requireRoom(trx: Transaction<Tables>, { kind, record, auth
         : mib > MIB_OF_RECORD_MAX
           ? `With this proposal, the open proposals of this record would take more than ${MIB_OF_RECORD_MAX} MiB: ${ask}.`
           : Number(others) > OF_RECORD_MAX && !may_decide
-            ? `This record has ${OF_RECORD_MAX} open proposals, which is the maximum for authors who cannot update it: ${ask}.`
+            ? `This record has ${OF_RECORD_MAX} open proposals, which is the maximum for authors who cannot update the record: ${ask}.`
             : undefined
   if (full !== undefined) throw new Refused('PROPOSALS_FULL', full)
 }

@@ -30,7 +30,7 @@ import { insertProposal, type ProposalRow, readFields, readProposal, requireRoom
 /* Every decision on a proposal first locks the agent or tool, so only one of two concurrent decisions takes effect. */
 
 /**
- * Stores an update as a proposal. The update is checked like a direct one, but the author needs no right to edit. Throws the errors of an update, and
+ * Stores an update as a proposal. The update is checked like a direct update, but the author needs no right to edit. Throws the errors of an update, and
  * `Refused` if there are too many proposals.
  */
 export const propose: Propose = async (job, message) => {
@@ -203,14 +203,14 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
         throw error instanceof InvalidRequest ? unusable(error) : error
       })
       if (decision.changes.length === 0)
-        throw new Refused('PROPOSAL_UNUSABLE', 'The agent or tool already has these values. Reject the proposal.')
+        throw new Refused('PROPOSAL_UNUSABLE', 'The record already has the proposed values. Reject the proposal.')
       return { ...decision, command: `approve --proposal ${id} --author ${row.author.id}` }
     },
     write: async (db, state, decision, viewer, entry) => {
       const version = await resource.write(db, state, decision, viewer, entry)
       const approved = { state: 'approved', by: viewer.user } as const
       if (version === undefined || (await endProposals(db, approved, sql<boolean>`id = ${id}`)) > 0) return version
-      throw new Refused('PROPOSAL_CLOSED', 'This proposal ended meanwhile, because its author was erased.')
+      throw new Refused('PROPOSAL_CLOSED', 'This proposal has ended, because its author was erased.')
     },
   }
 }

@@ -75,8 +75,8 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
         operationId: 'read_runtime_persona',
         summary: 'Read Runtime Persona',
         description:
-          'Returns an agent with its enabled tools, their functions and their headers in clear text. Requires a runtime token. In each hour, ' +
-          "the first read of a tool's headers with each token is audited. Encrypting the headers with a new key does not change the `ETag`.",
+          'Returns an agent with its enabled tools, their functions and their headers in clear text. Requires a runtime token. For each token, ' +
+          "the first read of a tool's headers in an hour is audited. Encrypting the headers with a new key does not change the `ETag`.",
         params: Type.Object({ persona_id: pathId() }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(reference(RuntimeAgent), 'The agent as it is now.', [], [404, 409]),
@@ -110,7 +110,7 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
         summary: 'Read Tool Headers',
         description:
           'Returns the headers of an enabled tool in clear text. Requires a runtime token whose user can see an agent with the tool. A bound ' +
-          'token must be bound to the tool or to such an agent. In each hour, the first read with each token is audited.',
+          'token must be bound to the tool or to such an agent. For each token, the first read in an hour is audited.',
         params: Type.Object({ tool_id: pathId() }),
         response: responses(
           { 200: { description: 'The headers.', body: reference(RuntimeHeaders), headers: [] } },
@@ -165,7 +165,7 @@ async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: 
 const NAME_CHARACTERS = 64
 
 /**
- * Makes function names unique among all tools. A name that occurs more than once gets the suffix `_TOOLID` or, if the result is taken, `_2_TOOLID` and
+ * Makes function names unique among all tools. A name that occurs more than once gets the suffix `_TOOLID` or, if the new name is taken, `_2_TOOLID` and
  * so on. A name that would become too long is cut before the suffix.
  */
 export function withUniqueNames(tools: readonly CallableTool[]): CallableTool[] {

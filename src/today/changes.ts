@@ -26,14 +26,14 @@ const ShareRequest = Type.Object({
   ...{ user_shares: absent(list(Type.Unknown())), group_shares: absent(list(Type.Unknown())) },
   public_permission: absent(text()),
 })
-/** Fields with permission levels. Only the operator can set levels, so each field is mapped to the one to send instead. */
+/** Fields with permission levels. Only the operator can set levels, so each field is mapped to the field to send instead. */
 const LEVELS = { user_shares: 'user_ids', group_shares: 'group_ids', public_permission: 'is_public' }
 
 const AGENTS = { permission: 'admin', resource: 'persona', writes: true } as const
 const AGENT = { ...AGENTS, lookup: PERSONA_READS.lookup }
 const TOOLS = { permission: 'manage:actions', resource: 'tool', writes: true } as const
 
-/** Registers the other routes of the newer API that change agents or tools. `update` is the handler of `update_persona`. */
+/** Registers the routes that change agents or tools and have no counterpart at the root. `update` is the handler of `update_persona`. */
 export function registerChanges(today: FastifyInstance, options: OperationOptions, update: RouteHandlerMethod): void {
   patch('/persona/:persona_id/share', { ...AGENT, permission: 'basic' }, ShareRequest, async (request, reply, body) => {
     requireKept(body, LEVELS)

@@ -37,7 +37,7 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
   app.register(register, { prefix: PREFIX })
 }
 
-/** Makes operations that are registered afterwards use the newer form, and hides them from the OpenAPI document. Returns their handlers by operation id. */
+/** Makes operations that are registered after this call use the newer form, and hides them from the OpenAPI document. Returns their handlers by operation id. */
 function registerNewerForm(today: FastifyInstance, database: Database): ReadonlyMap<string, RouteHandlerMethod> {
   const handlers = new Map<string, RouteHandlerMethod>()
   today.addHook('onRoute', route => {

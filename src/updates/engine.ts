@@ -21,7 +21,7 @@ import { settle, unavailableFor } from './unavailable.js'
  * only if the state that it is based on is still current. An unconfirmed commit is never repeated, and its outcome is never guessed.
  */
 
-/** The progress of an attempt. `isKeyTaken`: the request is not a repeated one. `written`: the sent audit row, and the answer if the row was stored. */
+/** The progress of an attempt. `isKeyTaken`: the attempt took the key, so the request is new. `written`: the sent audit row, and the answer if the row was stored. */
 interface Attempt<T extends ResourceTypes> {
   isKeyTaken: boolean
   written?: { entry: AuditEntry; answer: Stored<T> }
@@ -94,7 +94,7 @@ export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: r
 
 /**
  * Runs `work`. Retries it after an error that proves that nothing was applied. Answers the request if it is a repeated one. If a commit was not
- * confirmed, finds out whether it was stored.
+ * confirmed, finds out whether the change was stored.
  */
 async function settled<T extends ResourceTypes, Result>(
   job: Job<T>,
@@ -228,7 +228,7 @@ export async function decide<T extends ResourceTypes>(
   locks = false,
 ): Promise<T['Decision']> {
   const decision = await resource.decide(db, state, request, locks).catch(error => {
-    // The unknown mask can be from the older version in `If-Match`. The answer is then a 412 with the changes since that version.
+    // The unknown mask can be from the older version in `If-Match`. In that case, the answer is a 412 with the changes since that version.
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined
   })
@@ -242,7 +242,7 @@ async function answerOf<T extends ResourceTypes>(
   state: T['State'],
   decision: T['Decision'],
 ): Promise<Stored<T>> {
-  // If an update has a stale tag and changes nothing, its client has not seen this state and needs the snapshot.
+  // An update with a stale tag succeeds if it changes nothing. Its client has not seen the current state, so the answer has the snapshot.
   const isMinimal = request.minimal && !(decision.changes.length === 0 && isStale(request, state))
   const snapshot = isMinimal ? null : await resource.render(db, decision.after, request.snapshotBytesMax)
   const overwritten = await overwrittenBy(db, request, state, decision.changes)

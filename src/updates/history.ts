@@ -19,7 +19,7 @@ export interface HistoryRow extends ChangedRow {
   proposal: { id: number; author: { id: string; email: string } } | null
 }
 
-/** The size at which a page ends early, with the definitions that its rows replaced. */
+/** The size of rows and replaced definitions at which a page ends early. */
 const PAGE_BYTES_MAX = 4 * 2 ** 20
 
 /**

@@ -33,7 +33,7 @@ export function requestKey(
 
 /** The result of the first request with a given key. */
 export interface FirstAnswer {
-  /** The id of the resource. Absent if a release before 3.0 stored the row for an update without changes. The path then contains the id. */
+  /** The id of the resource. Releases before 3.0 stored no id for an update without changes; use the id in the path of the request. */
   id?: number
   version: number
 }

@@ -48,7 +48,7 @@ export async function pruneHistory(
 }
 
 /**
- * Removes the differences of each resource beyond `versionsMax` versions or 64 MiB. With `minutes`, examines only resources that changed in that time.
+ * Removes the differences of each resource beyond `versionsMax` versions or 64 MiB. If `minutes` is given, examines only resources that changed in this time.
  * Always keeps the newest difference, so that the last change can be shown and reverted. Returns the number of removed differences.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {

@@ -62,7 +62,7 @@ export interface UpdateRequest extends ReadRequest {
   fields: object
   precondition: Precondition
   ifNoneMatch: Precondition
-  /** True if every update must have a precondition. A token can also require one. */
+  /** True if every update must have a precondition. Tokens can also require preconditions. */
   preconditionRequired: boolean
   /** As in `OperationOptions`, but `none` for proposing and approving. */
   requireApproval: OperationOptions['requireApproval']
@@ -158,7 +158,7 @@ export interface ChangedRow {
   difference: Record<string, { from: unknown; to: unknown }> | null
 }
 
-/** The values at a version of the fields that have changed since. */
+/** The value at a version of each field that has changed since that version. */
 export type PastValues = Readonly<Record<string, unknown>>
 
 export interface Stored<T extends ResourceTypes> {

@@ -78,8 +78,8 @@ const SETS_MAX = 50
 
 /**
  * Returns a function that stores a decision with one statement. It returns the statement's row, or undefined if nothing was stored. Each set of changed
- * columns has its own prepared statement. After `SETS_MAX` statements, all other sets use one statement for all columns. `build` gets the new values as
- * parameters with the names of the columns. `own`: the parameters that only this kind of resource has.
+ * columns has its own prepared statement. After `SETS_MAX` statements, all other sets share one statement that writes all columns. `build` gets the new
+ * values as parameters that are named like the columns. `own`: the parameters that only this kind of resource has.
  */
 export function writing<Name extends string, Own extends object, R>(
   name: string,
@@ -179,7 +179,7 @@ export async function lockRow(trx: Transaction<Tables>, kind: ResourceKind, id: 
   await trx.selectFrom(kind).select('id').where('id', '=', id).forNoKeyUpdate().execute()
 }
 
-/** Returns the audit row for a decision, with the version after that of `state`. */
+/** Returns the audit row for a decision, with the next version of the resource. */
 export function auditEntry<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],
@@ -206,7 +206,7 @@ export function auditEntry<T extends ResourceTypes>(
 }
 
 /**
- * Ends the matching open proposals and removes their long values. Returns their number. Callers that also change the record must lock the record
+ * Ends the open proposals that `match` selects, and removes their long values. Returns their number. Callers that also change the record must lock the record
  * first. `by` is null for the operator.
  */
 export async function endProposals(

@@ -12,7 +12,7 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
   cached_plan: NOT_REACHED,
   read_only: ['database_unreachable', `The database accepts no changes at present. ${TRY_AGAIN}`],
   out_of_resources: ['database_unreachable', `The database is out of memory or has a faulty disk. ${TRY_AGAIN}`],
-  disk_full: ['database_full', 'The database has no space left for changes. The operator must free some.'],
+  disk_full: ['database_full', 'The database has no space left for changes. The operator must free space.'],
   too_many_connections: ['overloaded', `The database has no free connection. ${TRY_AGAIN}`],
   serialization: ['overloaded', `Another transaction changed the same rows. ${TRY_AGAIN}`],
   lock_timeout: ['overloaded', `Another transaction held a lock for too long. ${TRY_AGAIN}`],
@@ -25,7 +25,7 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
 
 /**
  * Returns the 503 for a database error; undefined for other errors. The outcome is `unknown` for a `CommitUnknown`, and otherwise `not_applied`. After
- * a commit, the calling code must replace it.
+ * a commit, the calling code must replace the outcome.
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
   const answer = ANSWERS[classifyDatabaseError(error).kind]
@@ -67,7 +67,7 @@ function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { k
   if (key !== null) return SAME_KEY
   if (act === 'creation')
     return 'Look for the record in the list before you repeat the request, to avoid a second record. Send an Idempotency-Key with the next creation.'
-  if (act === 'deletion') return 'Repeat the request: 404 then means that the deletion was applied.'
+  if (act === 'deletion') return 'Repeat the request: the answer 404 means that the deletion was applied.'
   if (precondition.kind !== 'tags')
     return 'Read the record before you repeat the request, because the repetition could overwrite changes that others have made since.'
   return 'Repeat the request with the same If-Match: 200 or 204 means that the change is stored, and 412 names later changes.'
