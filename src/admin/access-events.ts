@@ -30,7 +30,7 @@ const NO_STATE = sql`null`
 
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
 
-/** The kinds of access events. Requests cause only `headers`: a runtime has read the secrets of a tool. */
+/** The kinds of access events. API requests cause only `headers`: a runtime token has read the secrets of a tool. */
 export const ACCESS_KINDS = [...(Object.keys(STATES) as (keyof typeof STATES)[]), 'keys', 'apply', 'headers'] as const
 
 /** A change of access. `subject` is the id of the changed row, or empty for `keys` and `apply`. */

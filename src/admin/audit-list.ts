@@ -28,7 +28,7 @@ export interface ListedChange {
   request_id: string
   client_address: string
   command: string | null
-  /** The access after the event, or further details of the event. */
+  /** For a change of access: the access fields with their new values. Otherwise details of the event. */
   detail: unknown
   fields: string[] | null
   /** The old and new values of the changed fields; null if they were pruned. */

@@ -35,8 +35,8 @@ export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification
 }
 
 /**
- * An audit row with its agent or tool. The audit columns are null if the resource has no audit rows. `head` is the hash of its last row, and `anchor`
- * that of the last pruned row; both in hex.
+ * An audit row with its agent or tool. The audit columns are null if the resource has no audit rows. `head`: the hash of the last
+ * audit row of the resource. `anchor`: the hash of its last pruned audit row. Both are in hex.
  */
 interface Row {
   id: number
@@ -103,7 +103,7 @@ async function verifyChains(trx: Transaction<Tables>, kind: ResourceKind, result
 
 type Note = (version: number, problem: AuditFinding['problem'], msg: string) => void
 
-/** Verifies the row's hash and its link to the row `before` or, for the first row, to the anchor. */
+/** Verifies the hash of `row`. Verifies that `row` contains the hash of `before` or, if it is the first row, the anchor. */
 function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   const version = row.version_after ?? 0
   const missing = before !== undefined && row.version_before !== before.version_after
@@ -118,10 +118,10 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   const previous = isFirst ? row.anchor : before.hash
   if (missing || previous === null || row.previous === previous) return
   if (isFirst) note(version, 'deleted', 'earlier rows are missing or have no hash, although they were not pruned')
-  else note(version, 'reordered', 'this row has a wrong hash of the row before it: one of them was replaced or moved')
+  else note(version, 'reordered', 'this row or the row before it was replaced or moved: their hashes do not match')
 }
 
-/** Verifies that the last row has the version and hash of the resource or, if the resource is gone, records the removal. */
+/** Verifies that the last row has the version and hash of the resource. If the resource is gone, the row must record the removal. */
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
     if (!is_removal) note(version_after ?? 0, 'resource_missing', 'the agent or tool was removed without an audit row')

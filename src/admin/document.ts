@@ -13,10 +13,10 @@ import { enumeration, flag, freeForm, list, nullable, text, uuid } from '../vali
  * unchanged.
  */
 
-/** A reference to another entry: its name (a user's email, a file's id), its id, or an object with its id. */
+/** A reference to a record: its name (a user's email, a file's id), its id, or an object with its id. */
 const reference = () => Type.Unknown()
 const optional = Type.Optional
-/** New ids follow the largest one, so the maximum leaves a million ids for later rows. */
+/** New ids follow the largest id, so the maximum leaves a million ids for later rows. */
 const id = () => optional(Type.Integer({ minimum: 1, maximum: INT4_MAX - 1_000_000 }))
 const name = () => text({ minLength: 1, maxLength: 255 })
 const named = () => ({ id: id(), name: optional(name()) })

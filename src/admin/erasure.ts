@@ -19,7 +19,7 @@ async function findPerson(db: Kysely<Tables>, named: string) {
   const id = account?.id ?? uuid
   if (id === null)
     throw new Refusal(
-      `no account has the email ${named}: correct the email. For an account that was already erased, give the ID, which agentctl user list shows as erased-ID@erased.invalid`,
+      `no account has the email ${named}: correct the email. For an account that was already erased, give the ID that agentctl user list shows in erased-ID@erased.invalid`,
     )
   const counted = await sql<{ audit_rows: number }>`
     select count(*)::integer as audit_rows from audit where ${hasAddress(id)}`.execute(db)
@@ -42,7 +42,7 @@ export async function eraseUser(
   await inTransaction({ db }, { rollback: plan }, async trx => {
     // Without the lock for applying documents, a document that is applied concurrently could restore the email.
     await lockApplies(trx)
-    // Waits for running changes. Blocks new ones until the transaction ends.
+    // Waits for running changes. Blocks new changes until the transaction ends.
     await sql`lock table audit in share row exclusive mode`.execute(trx)
     await keepingAdministrator(trx, () => shutAccount(trx, person.id, actor))
     await sql`update audit set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)

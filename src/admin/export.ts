@@ -9,7 +9,7 @@ import { entryInWords, type Refer, readReferences } from './apply/words.js'
 
 /** Exports the organisation as a document, without tokens, history, versions or header values. Applying it to the same database changes nothing. */
 export async function exportOrganisation(db: Kysely<Tables>): Promise<Record<string, unknown>> {
-  // Reads all lists in one snapshot, so that every reference has its row.
+  // Reads all lists in one snapshot, so that every referenced row is exported.
   return await inOneSnapshot({ db }, async trx => {
     const refer = await readReferences(trx)
     const document: Record<string, unknown> = { version: 1 }

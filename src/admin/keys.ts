@@ -36,7 +36,7 @@ export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
 
 /**
  * Encrypts all stored secrets with the ring's first key, in one transaction for each tool. The service can run meanwhile. Skips and returns the
- * tools with a secret that cannot be decrypted. Throws `KeyRingMissing` if the first key has the id of a different key.
+ * tools with a secret that cannot be decrypted. Throws `KeyRingMissing` if another key with the same id is in use.
  */
 export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor = operatorActor()) {
   await unusableKeys(db, ring)
@@ -56,7 +56,7 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
   return rotation
 }
 
-/** Encrypts a tool's values with the first key if they have another key. Returns their number, or undefined if one cannot be decrypted. */
+/** Encrypts a tool's values with the first key, except values that have it. Returns how many it encrypted; undefined if a value cannot be decrypted. */
 async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number | undefined> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
   const headers = await sealedHeaders(trx, sql`tool_id = ${toolId} and key_id <> ${ring.currentId}`)

@@ -51,7 +51,7 @@ export async function firstAdministrator(db: Kysely<Tables>): Promise<string | u
 /** The key of the advisory lock for transactions that may remove an administrator. Without the lock, two transactions could remove the last two administrators. */
 const ADMINISTRATORS_LOCK = 7_153_001
 
-/** Runs `work` in a transaction. If it removes the last active administrator, rolls back and throws `Refusal`. */
+/** Runs `work` in a transaction. If `work` removes the last active administrator, rolls back and throws `Refusal`. */
 export async function keepingAdministrator<T>(
   db: Kysely<Tables>,
   work: (trx: Transaction<Tables>) => Promise<T>,
@@ -62,7 +62,7 @@ export async function keepingAdministrator<T>(
     const result = await work(trx)
     if (before !== undefined && (await firstAdministrator(trx)) === undefined) {
       throw new Refusal(
-        `the command would leave no active administrator: first create another one with agentctl user create EMAIL --permission admin`,
+        `the command would leave no active administrator: first create another administrator with agentctl user create EMAIL --permission admin`,
       )
     }
     return result

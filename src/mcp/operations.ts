@@ -16,14 +16,14 @@ import { enumeration, freeForm, identifier, isJsonObject, nullable, text } from 
 
 type Body = Record<string, unknown>
 
-/** The answer of an operation. `more` has the texts of its `Warning` header and the position of the next page. */
+/** The answer of an operation. `more`: the texts of its `Warning` header, and the position of the next page. */
 interface Answer {
   text: string
   etag: string | undefined
   more: { warnings?: string; next?: number }
 }
 
-/** Sends a request to an operation on behalf of the caller. A fault of the body becomes a fault of `argument`. Throws `CallRefused`. */
+/** Sends a request to an operation on behalf of the caller. Reports faults of the body as faults of `argument`. Throws `CallRefused`. */
 export type Ask = (
   method: 'GET' | 'PATCH' | 'POST' | 'PUT',
   url: string,
@@ -33,7 +33,7 @@ export type Ask = (
 /** A refused call. The message is for the model. */
 export class CallRefused extends Error {}
 
-/** Returns the error for a refused operation. `argument` is the argument that contains the fields of the body. */
+/** Returns the error for a refused operation. `argument`: the tool argument that was sent as the body. */
 export function refusalOf(status: number, { detail, ...members }: Body, argument?: string): CallRefused {
   if (!Array.isArray(detail)) return new CallRefused(`${detail} ${JSON.stringify({ status, ...members })}`)
   const lines = (detail as Fault[]).map(({ loc: [part, ...path], msg }) => {
@@ -74,7 +74,7 @@ function operation<Input extends TObject>(
   }
 }
 
-/** Returns the schema for models. Forbids undeclared names. Omits `$id`, because an id must occur only once in a list of tools. */
+/** Returns the schema for models. Forbids undeclared properties. Omits `$id`, because two tools must not have the same `$id`. */
 function shownSchema(schema: object): Tool['inputSchema'] {
   return JSON.parse(JSON.stringify(schema), (key, node: unknown) => {
     if (key === '$id') return undefined
@@ -91,7 +91,7 @@ const PAGE = Type.Object({
   after: Type.Optional(identifier({ minimum: 0, maximum: INT4_MAX })),
 })
 const OPEN = { type: 'object', additionalProperties: true }
-/** Declares the top-level properties, because models fill in only declared ones. The operation checks the definition. */
+/** Declares the top-level properties, because models omit undeclared properties. The operation checks the definition. */
 const DEFINITION = freeForm({
   description: 'A complete OpenAPI 3.x document.',
   properties: { openapi: { type: 'string' }, info: OPEN, servers: { type: 'array', items: OPEN }, paths: OPEN },
@@ -112,13 +112,13 @@ function reads(kind: keyof typeof KINDS) {
   const policy = { permission: 'basic', resource } as const
   const rest =
     kind === 'agent'
-      ? '. Omits the definitions and headers of its tools. A deleted agent cannot be read: use history and restore.'
+      ? ". Omits the definitions and headers of the agent's tools. For a deleted agent, use history and restore instead."
       : '. Header values are masked: send a mask back to keep the value.'
   return [
     operation(
       `list_${kind}s`,
       policy,
-      `Lists ${kind}s with their etags, 50 at a time. name: an exact match; after: the \`next\` of the previous answer.`,
+      `Lists ${kind}s with their etags, 50 at a time. name: only ${kind}s with exactly this name. after: \`next\` from the previous answer.`,
       PAGE,
       async (ask, args) => {
         const { text, more } = await ask('GET', read + queryOf(args))
@@ -166,7 +166,7 @@ function updates(kind: keyof typeof KINDS) {
       async (ask, args) => {
         const { text, etag, more } = await send(ask, args, { dry_run: true })
         const stored = brief((await ask('GET', `${read}/${args.id}`)).text)
-        const asked = Object.entries(args.fields).filter(([name]) => name in stored) // reads do not return the other fields
+        const asked = Object.entries(args.fields).filter(([name]) => name in stored) // fields that reads do not return cannot be compared
         const changes = changesOf(stored, { ...stored, ...Object.fromEntries(asked), ...brief(text) })
         return result({ id: args.id, etag, changes, ...more })
       },
@@ -174,7 +174,7 @@ function updates(kind: keyof typeof KINDS) {
     operation(
       `update_${kind}`,
       { permission, resource, writes: true },
-      `Stores an update if the etag still matches. Call plan_${kind}_update first, with the same arguments.`,
+      `Stores an update if the ${kind} still has this etag. Call plan_${kind}_update first, with the same arguments.`,
       input,
       async (ask, args) => {
         const { etag, more } = await send(ask, args, {}, 'return=minimal')
@@ -184,7 +184,7 @@ function updates(kind: keyof typeof KINDS) {
     operation(
       `propose_${kind}_update`,
       { permission, resource, writes: true, proposes: true },
-      `Proposes an update for another person to approve. Use this tool if you cannot store the update. Takes the arguments of plan_${kind}_update; message: the reason.`,
+      `Proposes an update for another person to approve. Use this tool if you cannot store the update. Takes the arguments of plan_${kind}_update, and message: the reason for the update.`,
       Type.Object({ ...input.properties, message }),
       async (ask, { message, ...args }) => {
         const { text, more } = await send(ask, args, { propose: true, message })
@@ -210,7 +210,7 @@ function partsOf({ definition, ...members }: Body): Body {
   return { ...members, ...under('definition', others), ...under('definition.paths', paths) }
 }
 
-/** Puts a tag in quotes. Operations also accept `*` and lists, but both could match versions that the model has not read. */
+/** Puts a tag in quotes. Without quotes, `*` or a list of tags could match a version that the model has not read. */
 function tagOf(etag: string): string {
   return `"${etag.replaceAll('"', '')}"`
 }
@@ -230,7 +230,7 @@ export const OPERATIONS = [
   operation(
     'validate_definition',
     { permission: 'manage:actions', resource: 'tool' },
-    'Checks a definition. Returns the faults with their places or, if there are none, the operations. tool_id: also returns the effect of storing the definition in this tool.',
+    'Checks a definition. Returns its faults with their places or, if it has no faults, its operations. tool_id: also returns the effect of storing the definition in this tool.',
     Type.Object({ definition: DEFINITION, tool_id: Type.Optional(ID) }),
     async (ask, { definition, tool_id }) => {
       const url = `/admin/tool/custom/validate${queryOf({ report: 'full', tool_id })}`
@@ -242,7 +242,7 @@ export const OPERATIONS = [
   operation(
     'history',
     { permission: 'basic' },
-    'Lists the changes of a tool or agent (also of a deleted agent), newest first. The first page also returns the current etag. before: the `next` of the previous page.',
+    'Lists the changes of a tool or an agent, even a deleted agent, newest first. The first page also returns the current etag. before: `next` from the previous page.',
     Type.Object({ ...OF_EITHER, before: Type.Optional(ID) }),
     async (ask, { kind, id, before }) => {
       const { resource, read } = KINDS[kind]
@@ -255,7 +255,7 @@ export const OPERATIONS = [
   operation(
     'restore',
     { permission: 'basic', writes: true },
-    'Creates a new version of an agent or tool with the content of an earlier one. version and etag come from history; the etag must still match.',
+    'Creates a new version of an agent or tool with the content of an earlier version. version: the version to restore, from history. etag: the current etag, also from history.',
     Type.Object({ ...OF_EITHER, version: ID, etag: ETAG }),
     async (ask, { kind, id, version, etag }) => {
       const headers = { 'if-match': tagOf(etag), prefer: 'return=minimal' }
@@ -266,7 +266,7 @@ export const OPERATIONS = [
   operation(
     'list_proposals',
     { permission: 'basic' },
-    'Lists the open proposals that are yours or that you may decide on, 50 at a time. after: the `next` of the previous answer.',
+    'Lists the open proposals that you made or may decide on, 50 at a time. after: `next` from the previous answer.',
     Type.Pick(PAGE, ['after']),
     async (ask, { after }) => {
       const { text, more } = await ask('GET', `/proposals${queryOf({ state: 'open', after })}`)

@@ -9,7 +9,7 @@ import { clientAddressOf } from '../http/request.js'
 import { VERSION } from '../version.js'
 import { type Ask, CallRefused, OPERATIONS, refusalOf } from './operations.js'
 
-/** The size limits of a message and of an operation's answer. Parsing more would delay other requests, so clients must use the API instead. */
+/** The size limits of a message and of an operation's answer. Parsing more would delay other requests, so clients must use the HTTP API for more. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'To edit, call get_*, plan_*, then update_* or propose_*.' }
@@ -91,7 +91,7 @@ function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
     const { statusCode, payload, rawPayload } = answer
     if (statusCode >= 300) throw refusalOf(statusCode, JSON.parse(payload), argument)
     if (rawPayload.length > ANSWER_BYTES_MAX)
-      throw refusalOf(413, { detail: 'The call succeeded, but its answer is larger than 2 MiB: use the HTTP API.' })
+      throw refusalOf(413, { detail: 'The call succeeded, but its answer exceeds 2 MiB: read it with the HTTP API.' })
     const { etag, link, warning } = answer.headers
     const next = /[?&](?:after|before)=(\d+)>; rel="next"$/.exec(String(link))?.[1]
     return {

@@ -198,7 +198,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await update.locator('.difference ins', { hasText: 'one sentence' }).waitFor()
     await isClean('changes')
     await page.getByRole('link', { name: 'Agents' }).press('Enter')
-    await page.getByLabel('Deleted ones').press('Space')
+    await page.getByLabel('Deleted agents').press('Space')
     await state('1 deleted agent')
     await isClean('deleted agents')
     await page.getByRole('link', { name: 'Chapter editor' }).press('Enter')
@@ -338,7 +338,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await isClean('a refusal')
     await page.goto(`${origin}/console#/tools`)
     await page.getByRole('link', { name: 'weather', exact: true }).click()
-    await page.locator('#state', { hasText: 'This token cannot change it' }).waitFor()
+    await page.locator('#state', { hasText: 'This token cannot change this record' }).waitFor()
     const edits = page.getByRole('button', { name: /Save|Add|Remove|Restore/ })
     t.equal(await edits.count(), 0, 'what it may not is not shown')
     const shown = [/\/history/, /view=functions/].map(one => page.waitForResponse(one)) // the last requests of the view

@@ -45,7 +45,7 @@ export interface Plan {
   store(trx: Transaction<Tables>, actor: Actor): Promise<void>
 }
 
-/** How a list of a document is stored. `noun` names an entry in messages. References contain the value in the column `named`. */
+/** How a list of a document is stored. `noun` names an entry in messages. References contain an id, or the value in the column `named`. */
 interface Table {
   noun: string
   table: keyof Tables
@@ -54,7 +54,7 @@ interface Table {
   owner?: 'owner_id' | 'user_id'
   /** SQL: true for deleted agents and inactive users. */
   gone?: RawBuilder<boolean>
-  /** SQL: true for rows that users of the API can rename. Several rows can have one name, so a row is found by name and owner. */
+  /** SQL: true for rows that users of the API can rename. Renaming can give two rows the same name, so a row is found by name and owner. */
   renamable?: RawBuilder<boolean>
   /** The kind of access event to record. Absent if changes to the list do not affect access, or if audit rows record the changes. */
   access?: AccessKind
@@ -106,7 +106,7 @@ interface List {
   matched: readonly Matched[]
   unnamed: readonly Row[]
   ids: ReadonlySet<Id>
-  /** Row ids by name. Emails and UUIDs in place of names are canonical. */
+  /** Row ids by name. A user's name is the email in lower case; a file's name is its id. */
   names: ReadonlyMap<string, readonly Id[]>
 }
 

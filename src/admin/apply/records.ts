@@ -15,7 +15,7 @@ interface Link {
   table: keyof Tables
   owner: 'user_group_id' | 'document_set_id'
   lists(rows: readonly Row[]): Record<string, unknown[]>
-  /** Converts the lists of a record to rows of the table. The column that `owner` names is added later. */
+  /** Converts the lists of a record to rows of the table, without the `owner` column. */
   rows(record: Row): Row[]
 }
 

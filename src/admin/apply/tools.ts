@@ -72,7 +72,7 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
     const { names = [] } = given.fields.definition ?? {}
     if (!match.isNew && names.length > 0) notes.push(...(await namesBeside(db, { id, name: match.name, names })))
     if (given.warnings) {
-      notes.push(`its definition has ${counted(given.warnings, 'warning')}: for details, use agentctl validate`)
+      notes.push(`the definition has ${counted(given.warnings, 'warning')}: for details, use agentctl validate`)
     }
     const impact = impactOf(before, given)
     Object.assign(outcome, notes.length > 0 && { notes }, impact.length > 0 && { impact })

@@ -26,7 +26,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .add(changes, 'reset', '', resetCommand)
     .description(
       'Resets the feed of changes: each of its clients must then read everything again.\n' +
-        'Run this if a backup or a fail-over has returned the database to an earlier state (ops/backup.md).',
+        'Run this if a restored backup or a fail-over has returned the database to an earlier state (ops/backup.md).',
     )
 }
 
@@ -53,7 +53,7 @@ async function listCommand(
     COMMAND: row => row.command,
     FIELDS: row => row.fields,
   })
-  if (rows.length > limit) call.remark('older entries are not shown: to see them, set --limit or --until')
+  if (rows.length > limit) call.remark('older entries are not shown: to see them, raise --limit or set --until')
 }
 
 async function verifyCommand(call: CommandLine): Promise<number> {

@@ -166,7 +166,7 @@ export function wholeNumber(text: string): number {
 export function dateTime(text: string): string {
   const date = parseDateTime(text)
   if (date === undefined)
-    throw new InvalidArgumentError('It must be a date such as 2026-01-31 or 2026-01-31T12:00:00Z.')
+    throw new InvalidArgumentError('It must be a date or time such as 2026-01-31 or 2026-01-31T12:00:00Z.')
   return date
 }
 
@@ -177,6 +177,6 @@ export function durationS(text: string): number {
   const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? []
   const seconds = Number(count) * (UNIT_S[unit ?? ''] ?? Number.NaN)
   if (!(seconds > 0 && seconds <= 3653 * 86_400))
-    throw new InvalidArgumentError('It must be "never", or a duration of at most ten years such as 90d, 12h or 30m.')
+    throw new InvalidArgumentError('It must be "never", or a duration such as 90d, 12h or 30m, at most ten years.')
   return seconds
 }

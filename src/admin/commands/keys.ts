@@ -10,13 +10,13 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
     .add(keys, 'generate', '', generateCommand)
     .description(
       'Prints a new key for the key ring (SECRET_KEYS, SECRET_KEYS_FILE, or the file secret-keys in DATA_DIR).\n' +
-        'Put the new key before the old ones, restart the service and run agentctl keys rotate. ' +
-        'Remove an old key when agentctl keys status shows 0 values for it. With several instances, see ops/operating.md.',
+        'Put the new key before the old keys, restart the service and run agentctl keys rotate. ' +
+        'Remove an old key when agentctl keys status shows 0 values for it. If several instances run, see ops/operating.md.',
     )
   line
     .add(keys, 'status', '', statusCommand)
     .description(
-      'Counts the stored secrets that each key encrypted, and tries to decrypt all of them.\n' +
+      'Counts the stored secrets that each key encrypted, and tries to decrypt all secrets.\n' +
         'Exit status 3 if a secret cannot be decrypted.',
     )
   line
@@ -24,7 +24,7 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
     .description(
       'Encrypts all stored secrets with the first key of the key ring.\n' +
         'The service can run meanwhile, and the command can be interrupted and repeated. ' +
-        'Skips a tool if one of its secrets cannot be decrypted; the exit status is then 3.',
+        'Skips a tool if one of its secrets cannot be decrypted. Exit status 3 if a tool was skipped.',
     )
 }
 

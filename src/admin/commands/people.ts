@@ -12,17 +12,17 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
     .add(user, 'create <EMAIL>', 'bob@example.com --permission manage:actions', createCommand)
     .description('Creates a user.\nTo set groups, or to change permissions later, use agentctl apply.')
     .option('--service-account', 'create a service account instead of a person')
-    .addOption(new Option('--permission <NAME>', 'a permission, which includes those before it').choices(PERMISSIONS))
+    .addOption(new Option('--permission <NAME>', 'a permission; includes the choices before it').choices(PERMISSIONS))
   line.add(user, 'list', '', listCommand).description('Lists the users.')
   line
     .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
     .description(
-      'Deactivates a user: their tokens stop working at once, until the field active is set to true with agentctl apply.\nRevoke tokens to stop them for good.',
+      'Deactivates a user: their tokens stop working at once.\nThey work again if agentctl apply sets the field active to true. Revoke a token to stop it for good.',
     )
   line
     .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)
     .description(
-      'Erases a person: closes the account, removes its email and IP addresses, withdraws its open proposals and deletes its messages and reasons.\n' +
+      'Erases a person: closes the account, removes its email and IP addresses, withdraws its open proposals and deletes its messages and reasons in proposals.\n' +
         'EMAIL can also be an id. Agents and tools of the person remain, and `audit verify` still succeeds.\n' +
         'Not erased: log files, backups, request ids that clients chose, and texts in agents, tools and proposed changes (ops/audit.md lists more).',
     )

@@ -12,7 +12,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
   line
     .add(program, 'init <EMAIL>', 'alice@example.com', initCommand)
     .description(
-      'Creates the schema, an administrator and their token.\n' +
+      'Creates the schema, and an administrator with a token.\n' +
         'The token is shown once. Fails if an active administrator exists. For more tokens, use agentctl token create.',
     )
   line
@@ -40,7 +40,7 @@ async function initCommand(call: CommandLine, _: object, given: string): Promise
     call.remark(`${description}: applied ${counted(migrations.length, 'migration')}, created administrator ${email}`)
     call.remark(`token ${issued.id} (expires: ${issued.expires_at ?? 'never'}) is shown only once:`)
     call.print(issued.token)
-    call.remark('Next: start the service if it does not run. To load records, see ops/organisation.md')
+    call.remark('Next: start the service if it is not running. To load records, see ops/organisation.md')
   })
 }
 

@@ -16,7 +16,7 @@ export function addValidateCommand(program: Command, line: CommandLine): void {
         'With --json, also prints the functions that a model gets.',
     )
     .option('--complete', 'print the completed definition; edits, faults and warnings go to standard error')
-    .option('--server <URL>', 'with --complete: the server URL to add if the definition has no absolute one')
+    .option('--server <URL>', 'with --complete: the server URL to add if the definition has no absolute server URL')
 }
 
 async function validateCommand(

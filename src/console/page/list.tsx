@@ -30,8 +30,8 @@ const cellsOf = (row: Row | Proposal): [name: string, ...string[]] => {
 
 const HINT = 'People can propose changes to agents that they see and to tools that they may update.'
 const SECOND: Record<string, [string, ListName] | undefined> = {
-  agents: ['Deleted ones', 'deleted agents'],
-  proposals: ['With my ended proposals', 'proposals'],
+  agents: ['Deleted agents', 'deleted agents'],
+  proposals: ['Include my ended proposals', 'proposals'],
 }
 
 export function List({ view, rights }: { view: Kind | 'proposals'; rights: Rights }) {

@@ -63,7 +63,7 @@ function Head({ address, rights: { me, writes, proposes } }: { address: string; 
   )
 }
 
-/** If a view fails, shows the error instead. Also shows the typed text until the user leaves. */
+/** If a view fails, shows the error instead. Also shows the typed text until the user opens another view. */
 function Guard({ children }: { children: ComponentChildren }) {
   const [typed, setTyped] = useState('')
   const [fault, again] = useErrorBoundary(() => setTyped([...unsaved.values()].map(read => read()).join('\n')))

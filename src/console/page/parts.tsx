@@ -225,7 +225,7 @@ export function Differences({ list }: { list: Difference[] }) {
 
 let opener: HTMLElement | undefined
 
-/** A dialog. Closing it focuses the element that opened it, even if another dialog has replaced this one. */
+/** A dialog. Closing the dialog focuses the element that opened it or, if that element is gone, the last opener outside dialogs. */
 export function Dialog({ title, ...rest }: { title: string; onClose: () => void; children: ComponentChildren }) {
   const place = useRef<HTMLDialogElement>(null)
   useLayoutEffect(() => {

@@ -50,7 +50,7 @@ function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) 
   )
 }
 
-const UNREAD = 'This version cannot be read: the record was deleted then, is deleted now, or is hidden from you'
+const UNREAD = 'This version cannot be read: the record was deleted in it, is deleted now, or is hidden from you'
 type VersionProps = { view: Kind; id: number; version: number }
 
 function Between({ view, id, version }: VersionProps) {
@@ -74,7 +74,7 @@ function Restore({ view, id, version, name, onClose }: VersionProps & { name: st
   const restore = (query: string, options: object) =>
     ask<object>('POST', `${root}/${id}/restore${query}`, { body: { version }, ...options })
   const look = async (signal: AbortSignal) => {
-    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal }), 404) // a deleted agent gets 404
+    const now = await unless(ask<object>('GET', `${path}/${id}`, { signal }), 404) // 404 for a deleted agent
     const tagged = { 'if-match': now?.etag ?? '*' }
     const { data: after, warnings, etag } = await restore('?dry_run=true', { headers: tagged, signal })
     seen.current = { 'if-match': now?.etag ?? etag, 'idempotency-key': newKey() }

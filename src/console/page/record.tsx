@@ -77,7 +77,7 @@ export function Frame(props: FrameProps) {
   const facts = [
     isChanged ? '' : outcome.text,
     `${noun} ${id}, version ${now?.version}, owner: ${isTool && !list ? 'loading' : owner}.`,
-    mayEdit ? '' : `This token cannot change it. ${mayPropose ? 'You can propose changes.' : ''}`,
+    mayEdit ? '' : `This token cannot change this record. ${mayPropose ? 'You can propose changes.' : ''}`,
   ]
   const isOwner = isTool || rights.me.permission === 'admin' || record?.owner?.id === rights.me.user.id
   const fresh = rights.makes[view] ? '' : `This token cannot create ${view}.`

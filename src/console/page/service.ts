@@ -44,7 +44,7 @@ interface Body {
 /** Why a request failed. */
 const SENTENCES = {
   lost: 'No connection to the service',
-  front: 'A server in front of the service answered in its place',
+  front: 'A server in front of the service answered instead of the service',
   busy: 'The service is busy, or it is being restarted',
   ended: 'This token is invalid, expired or revoked',
   refused: 'The service refused the request',
@@ -205,7 +205,7 @@ export interface Proposal {
 }
 
 const BY_ID = ['groups', 'document_set_ids', 'label_ids']
-/** Proposed values as edits. Records become ids, except where the form shows names. */
+/** Converts proposed values to edits. Records become ids if the form works with ids. */
 export function editsOf(changes: Proposal['changes']): object {
   const idsOf = (to: unknown) => (to as Row[]).map(({ id }) => id)
   const editOf = ({ field, to }: Proposal['changes'][number]) => [field, BY_ID.includes(field) ? idsOf(to) : to]
@@ -233,7 +233,7 @@ export async function readAll<T = Row>(
   return rows
 }
 
-/** The parts with unsaved edits, each with a function that returns the typed text. If there are any, leaving the page asks for confirmation. */
+/** The parts with unsaved edits, each with a function that returns the typed text. While there are such parts, leaving the page asks for confirmation. */
 export const unsaved = new Map<string, () => string>()
 addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
 export const mayDrop = (question: string): boolean =>
@@ -242,7 +242,7 @@ export const mayDrop = (question: string): boolean =>
 /** For the view at `address`: a `text` about the stored change, and the `edits` that the form starts with. */
 export const outcome = { address: '', text: '', edits: {} }
 
-/** Opens a view after a change. Nothing counts as unsaved any more. */
+/** Opens a view after a change. Forgets the unsaved edits. */
 export function leaveTo(address: string, text = '', edits: object = {}) {
   unsaved.clear()
   location.assign(address)

@@ -30,7 +30,7 @@ export function outline(value: unknown, indent = ''): string {
   return entries.map(row).join('\n')
 }
 
-/** Names of fields that are shown as references. The name decides, because a definition can contain any value. */
+/** Names of fields that are shown as references. Values cannot identify references, because a definition can contain any value. */
 const REFERENCES = /^(owner|users?|groups|tools?|document_sets?|labels?|oauth_config)(_ids?)?$/
 interface Named {
   name?: string

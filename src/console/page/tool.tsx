@@ -36,10 +36,10 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const isTyped = typedText.current && checked?.text !== stored
   const { description, passthrough_auth, definition } = shown
   const headers = shown.custom_headers?.map(({ key = '', value = '' }) => {
-    const now = isMask(value) && record?.custom_headers?.find(each => each.key === key)?.value // the mask may be older than the stored mask
+    const now = isMask(value) && record?.custom_headers?.find(each => each.key === key)?.value // the typed mask may be older than the stored mask
     return { key, value: now || (isMask(value) ? '' : value) }
   })
-  const custom_headers = headers?.filter(({ value }) => !isMask(value)) // a mask does not contain the value
+  const custom_headers = headers?.filter(({ value }) => !isMask(value)) // a new tool cannot get a value from a mask
   const name = id > 0 && shown.name === record?.name ? `${shown.name} (copy)` : shown.name
   const onChange = (found: Found | null, read?: () => string) => {
     setFound(found)
