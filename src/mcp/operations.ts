@@ -184,7 +184,7 @@ function updates(kind: keyof typeof KINDS) {
     operation(
       `propose_${kind}_update`,
       { permission, resource, writes: true, proposes: true },
-      `Proposes an update for another person to approve. Use this tool if you cannot store the update. Takes the arguments of plan_${kind}_update, and message: the reason for the update.`,
+      `Proposes an update for another person to approve. Use this tool if you cannot store the update. Takes the arguments of plan_${kind}_update, and message: the reason.`,
       Type.Object({ ...input.properties, message }),
       async (ask, { message, ...args }) => {
         const { text, more } = await send(ask, args, { propose: true, message })
@@ -255,7 +255,7 @@ export const OPERATIONS = [
   operation(
     'restore',
     { permission: 'basic', writes: true },
-    'Creates a new version of an agent or tool with the content of an earlier version. version: the version to restore, from history. etag: the current etag, also from history.',
+    'Creates a new version of an agent or tool with the content of an earlier version. Take that version and the current etag from history.',
     Type.Object({ ...OF_EITHER, version: ID, etag: ETAG }),
     async (ask, { kind, id, version, etag }) => {
       const headers = { 'if-match': tagOf(etag), prefer: 'return=minimal' }

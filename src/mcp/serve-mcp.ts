@@ -91,7 +91,7 @@ function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
     const { statusCode, payload, rawPayload } = answer
     if (statusCode >= 300) throw refusalOf(statusCode, JSON.parse(payload), argument)
     if (rawPayload.length > ANSWER_BYTES_MAX)
-      throw refusalOf(413, { detail: 'The call succeeded, but its answer exceeds 2 MiB: read it with the HTTP API.' })
+      throw refusalOf(413, { detail: 'The call succeeded, but its answer is larger than 2 MiB: use the HTTP API.' })
     const { etag, link, warning } = answer.headers
     const next = /[?&](?:after|before)=(\d+)>; rel="next"$/.exec(String(link))?.[1]
     return {
