@@ -29,7 +29,7 @@ export interface RecentChange {
 export interface VersionedTable {
   created_at: CreatedAt
   version: Generated<number>
-  /** The last change, and the changes of the fifteen minutes before it. */
+  /** The last change, and the changes in the fifteen minutes before the last change. */
   recent_changes: ColumnType<RecentChange[], string | undefined, string>
   /** The hash of the newest audit row; zeros if there is none. */
   audit_head: Generated<Buffer>
@@ -133,7 +133,7 @@ export interface CallerView {
   /** The position in `PERMISSIONS`, counted from 1. */
   permission: number
   managed_groups: number[]
-  /** All rights as one string, to detect changes. */
+  /** All rights as one string, to detect changed rights. */
   grants: string
 }
 

@@ -65,7 +65,7 @@ export function registerConnections(
     }
     // The response to a pipelined request emits no `close` while an earlier request is unanswered, so the socket is observed.
     socket.once('close', close)
-    // Node emits `finish` also for a destroyed connection. This listener must run before Node's own listener, which can destroy the connection.
+    // Node also emits `finish` if the connection was lost. This listener must run first, because Node's own listener can destroy a working connection.
     reply.raw.prependOnceListener('finish', () => {
       if (socket.destroyed) return
       exchange.isAnswered = true

@@ -34,7 +34,7 @@ export class Gate {
   readonly #strangers: Semaphore
   /** For each admitted request, the function that releases its place. */
   readonly #places = new WeakMap<FastifyRequest, () => void>()
-  /** The tokens that were valid at their last authentication, by hash. The least recently used token is dropped first. */
+  /** The shares of the tokens that were valid at their last authentication; the keys are token hashes. The least recently used token is dropped first. */
   readonly #known: LRUCache<string, Share>
 
   constructor(readonly config: Config) {

@@ -32,7 +32,7 @@ export function registerRequestValidation(app: FastifyInstance): void {
   })
 }
 
-/** The parts with parameters, each with its names in the schema, in the request and in `loc`. Faults are reported in this order (DECISIONS section 2). */
+/** The parts of a request with parameters: the names of each part in the schema, the request and `loc`. Faults are reported in this order (DECISIONS section 2). */
 const PARAMETERS = [
   ['params', 'params', 'path'],
   ['querystring', 'query', 'query'],

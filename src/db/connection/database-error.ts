@@ -58,7 +58,7 @@ export class ConnectionLost extends DatabaseFault {
  */
 export class CommitUnknown extends DatabaseFault {
   constructor(options?: ErrorOptions) {
-    super('connection_lost', 'the commit was not confirmed, so the changes may be stored', options)
+    super('connection_lost', 'the commit was not confirmed, so it is unknown whether the changes are stored', options)
   }
 }
 

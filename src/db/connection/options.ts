@@ -10,7 +10,7 @@ export interface DatabaseOptions {
   onError?: (error: Error) => void
 }
 
-/** The idle timeout of a transaction. A longer statement timeout is used instead. */
+/** The minimum idle timeout of a transaction. The statement timeout is used if it is longer. */
 const IDLE_MIN_MS = 10_000
 
 const PLANNING = Object.entries({

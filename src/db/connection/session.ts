@@ -99,7 +99,7 @@ export class Session implements DatabaseConnection {
     // The connection was lost before the query was sent, so nothing was applied.
     if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
     const limitMs = this.#timeoutMs === 0 ? 2 ** 31 - 1 : this.#timeoutMs + ANSWER_MARGIN_MS
-    // The server runs the queries of a shared connection in sequence, so the time of a query starts at the previous answer.
+    // The server runs the queries of a shared connection in sequence, so the time limit of a query starts at the answer to the previous query.
     const cutIfSilent = () => {
       const silentMs = performance.now() - Math.max(sentAtMs, this.#answeredAtMs)
       if (silentMs < limitMs) timer = setTimeout(cutIfSilent, limitMs - silentMs).unref()

@@ -158,7 +158,7 @@ async function startAlone(home: Home, command: string[], log: Report): Promise<C
     try {
       if (other === undefined) return await spawnServer(home, command)
     } catch (error) {
-      // The sessions of a killed server can continue for a moment.
+      // The sessions of a killed server can continue for a moment, so the start is repeated.
       const isLate = Date.now() > deadline || !String(error).includes('pre-existing shared memory block')
       if (isLate && runningServer(home) === undefined) throw error // if a server runs, another process has started it
     }

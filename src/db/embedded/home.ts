@@ -103,7 +103,7 @@ function homesOf(dataDir: string): [wanted: string, spare: string] {
   return [join(path, 'postgresql'), join(SHARED, `agent-embedded-data-${digest(path)}`, 'postgresql')]
 }
 
-/** True if this user owns the folder and no other user can write to it. In a shared folder, anyone can create a folder with this name. */
+/** True if this user owns the folder and no other user can write to it. In a shared folder, another user may have created `folder`. */
 function isOurs(folder: string): boolean {
   const stats = lstatSync(folder, { throwIfNoEntry: false })
   return stats?.isDirectory() === true && stats.uid === process.geteuid?.() && (stats.mode & 0o022) === 0
