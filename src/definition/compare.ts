@@ -13,13 +13,13 @@ export const CHANGE_KINDS = [
 
 /** A difference in the functions that a model gets, or in how they are called. */
 export interface DefinitionChange {
-  /** `changed`: a difference of no other kind. */
+  /** `changed`: any other difference. */
   kind: (typeof CHANGE_KINDS)[number]
   /** The operationId; empty for a change outside operations. */
   operation: string
   /** The argument or one of its properties, for example `requestBody.name`. */
   argument?: string
-  /** The previous type, address or function. `to` is the new one or, for a new argument, `required` or `optional`. */
+  /** The previous type, address or function, which `to` replaces. For a new argument, `to` is `required` or `optional`. */
   from?: string
   to?: string
   /** The values that the schema no longer lists. `added`: new values or origins. At most 100 each. */
@@ -40,7 +40,7 @@ const DEFINITIONS = '#/$defs/'
 
 /**
  * Returns the changes if `after` replaces `before`. Matches operations by operationId, and arguments by the name that the model uses. `headerNames` are
- * the tool's custom headers. If the headers change too, `headerNamesBefore` are the previous ones.
+ * the tool's custom headers. If the headers change too, `headerNamesBefore` are the previous headers.
  */
 export function definitionChanges(
   before: unknown,
@@ -71,7 +71,7 @@ export function definitionChanges(
     reportServer(kind, `calls go to ${quote(to)} instead of ${quote(from)}`, { from, to })
   }
   if (others.length > 0)
-    reportServer('origin_changed', `calls ${shown('may also go to', others)}`, { added: others.slice(0, MOST_LISTED) })
+    reportServer('origin_changed', `calls ${shown('can also go to', others)}`, { added: others.slice(0, MOST_LISTED) })
   const security = (each: unknown) => [Object(each).security, Object(Object(each).components).securitySchemes]
   if (!isDeepStrictEqual(security(before), security(after)))
     reportOf('', [...at, 'security'])('changed', 'the security schemes or security requirements changed')
@@ -99,7 +99,7 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
     const { argument } = form
     const before = old.arguments.find(each => each.argument === argument)
     if (before && !isDeepStrictEqual(before, form))
-      report('changed', `the argument ${quote(argument)} is sent in another way`, { argument })
+      report('changed', `the argument ${quote(argument)} is sent differently`, { argument })
   }
   const $defs: Schemas = Object(old.parameters.$defs)
   const next$defs: Schemas = Object(next.parameters.$defs)

@@ -113,7 +113,7 @@ class Completing {
     this.set(first, 'url', after, 'server_resolved', 'the relative url was completed with the server url that you gave')
   }
 
-  /** Returns the operations with their paths; none if there are more than the check allows. */
+  /** Returns the operations with their paths, or none if the check would refuse their number. */
   private uses(): Use[] {
     const uses: Use[] = []
     for (const [path, first] of Object.entries(Object(this.document.paths))) {

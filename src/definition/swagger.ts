@@ -6,7 +6,7 @@ const JSON_TYPE = 'application/json'
 const MULTIPART = 'multipart/form-data'
 const ANY_TYPE = '*/*'
 const SECTIONS = new Map(Object.entries({ definitions: 'schemas', parameters: 'parameters', responses: 'responses' }))
-/** Members of a parameter, form field or header that OpenAPI 3 has in `schema`. */
+/** Members of a parameter, form field or header that are in `schema` in OpenAPI 3. */
 const SCHEMA_MEMBERS = new Set(
   `type format items default enum maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems
   minItems uniqueItems multipleOf x-nullable`.split(/\s+/),
@@ -22,7 +22,7 @@ const STYLES = new Map<unknown, Schema>([
 const FLOWS = new Map(Object.entries({ application: 'clientCredentials', accessCode: 'authorizationCode' }))
 /**
  * Converts a Swagger 2.0 document to OpenAPI 3.0. Keeps parts that cannot be converted, so that the check reports them. `scheme` is used if the document
- * has a host but no schemes. Returns undefined if schemas, repeated for each operation and media type, exceed `mostCopied` characters.
+ * has a host but no schemes. Returns undefined if the copies of schemas for operations and media types exceed `mostCopied` characters.
  */
 export function convertSwagger(given: Schema, scheme: string, mostCopied: number): Schema | undefined {
   return new Conversion(given, scheme, mostCopied).document()

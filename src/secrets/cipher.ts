@@ -1,7 +1,7 @@
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync, type KeyObject, randomBytes } from 'node:crypto'
 import type { KeyRing } from './key-ring.js'
 
-/** The tool and header of a value. An encrypted value can be decrypted only for the same place. */
+/** The tool and header of a value. Decryption requires the place that encryption used. */
 export interface HeaderPlace {
   toolId: number
   /** Compared without regard to case. */

@@ -52,7 +52,7 @@ function ownKeyFile(dataDir: string): string {
       writeFileSync(draft, `${generateKey()}\n`, { flag: 'wx', mode: 0o600, flush: true })
       linkSync(draft, path)
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // EEXIST: another process has created the file, and both use its key
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // EEXIST: another process has created the file, and both processes use its key
     } finally {
       rmSync(draft, { force: true })
     }

@@ -5,7 +5,7 @@ const STRING_OR_BLANKS = /("[^"\\]*(?:\\.[^"\\]*)*")|\s+/g
 const ESCAPED = /"(?:[^"\\]*\\.)+[^"\\]*"/g
 
 /**
- * Returns the text of `definition` in a valid JSON body. If the body repeats this key, uses the last one. Removes blanks outside strings, and writes
+ * Returns the text of `definition` in a valid JSON body. If the body repeats this key, uses the last value. Removes blanks outside strings, and writes
  * escapes as `JSON.stringify` does. Does not change numbers.
  */
 export function definitionTextIn(body: string): string {

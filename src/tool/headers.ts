@@ -15,7 +15,7 @@ const NAME_CHARACTERS_MAX = 256
 const VALUE_BYTES_MAX = 8192
 
 export type Header = Static<typeof Header>
-/** A custom header. Only `headerFaults` checks names and values, because faults of schemas have other types. */
+/** A custom header. Only `headerFaults` checks names and values, because the schema cannot report the fault types of headers. */
 export const Header = Type.Object(
   {
     key: text({

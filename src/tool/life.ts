@@ -43,7 +43,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const differing = columns.filter(column => !sameValue(decision.after[column], then[column]))
     const left = new Map<string, string>(differing.map(column => [column, column]))
     const made = restored(decision, request, left)
-    // Added after `restored`, so that strict handling accepts a restoration without headers.
+    // Headers are never restored. They join `left` after `restored`, which would refuse them in strict handling.
     if (!sameValue(shownHeaders(then.headers), shownHeaders(state.headers)))
       left.set('custom_headers', 'custom_headers')
     return made

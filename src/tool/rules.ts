@@ -50,7 +50,7 @@ export interface References {
   storedOrigins: ReadonlySet<string>
 }
 
-/** A header to store. `sealed` is null if its stored value is kept. */
+/** A header to store. `sealed` is null if the stored value is kept. */
 export interface PlannedHeader extends StoredHeader {
   sealed: SealedSecret | null
 }

@@ -120,7 +120,7 @@ export const ToolFunction = Type.Object(
             }),
             {
               description:
-                'Form fields whose encoding is not the default of OpenAPI (style `form`, exploded), by original name.',
+                'Encodings of form fields; absent for the default of OpenAPI. Each key is the original name of a field.',
             },
           ),
         ),
@@ -128,7 +128,7 @@ export const ToolFunction = Type.Object(
     ),
     wire_names: optional(
       Type.Record(Type.String(), Type.String(), {
-        description: 'Original names of renamed properties within arguments, by their name in `parameters`.',
+        description: 'Original names of nested properties that were renamed. Each key is a new name in `parameters`.',
       }),
     ),
   },
@@ -156,7 +156,7 @@ export const ToolRecord = Type.Object(
 
 const DefinitionCompletion = Type.Object(
   {
-    definition: freeForm({ description: 'The definition after the edits, to which `methods` or the faults refer.' }),
+    definition: freeForm({ description: 'The definition after the edits. `methods` and faults refer to it.' }),
     edits: list(
       Type.Object({
         op: Type.String({ enum: ['add', 'replace'] }),
@@ -200,7 +200,7 @@ export const ValidateToolResponse = Type.Object(
             Type.Object({
               kind: Type.String({
                 enum: CHANGE_KINDS,
-                description: '`changed`: a difference of no other kind.',
+                description: '`changed`: any other difference.',
               }),
               operation: text({
                 description: 'The operationId; empty for a change outside operations.',
@@ -227,7 +227,7 @@ export const ValidateToolResponse = Type.Object(
               description: 'Agents that use the tool and that the caller can see, at most 1,000.',
             }),
             others: Type.Integer({
-              description: 'The number of other agents that use the tool. At most 10,000 agents are counted.',
+              description: 'The number of agents with the tool that are not in `ids`, at most 10,000.',
             }),
           }),
         },

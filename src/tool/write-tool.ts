@@ -30,7 +30,7 @@ const WRITING = { ...MAKING, lookup: TOOL_READS.lookup }
 
 const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = DEFINITION_LIMITS
 
-/** The limits of a body and its definition, as the OpenAPI document states them. */
+/** The limits of a body and of the definition in it, as the OpenAPI document states them. */
 export const BODY_BOUNDS = bodyBounds(
   TOOL_BODY_BYTES_MAX,
   JSON_BOUNDS.tool.depthMax,
@@ -122,7 +122,7 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
   })
 }
 
-/** Returns the warnings about a stored update: new destinations of secrets, duplicate function names, and overwritten changes of others. */
+/** Returns the warnings about a stored update: new destinations of secrets, duplicate function names, and overwritten changes by other callers. */
 async function warningsOf(
   { database }: ToolOptions,
   caller: Caller,

@@ -62,7 +62,7 @@ const shown = ({ kind, operation, argument = '', msg }: DefinitionChange, expect
 
 const OLD = 'https://tickets.example.com'
 const { get, post } = base.paths['/tickets']
-const OTHER_FORM = 'the argument "state" is sent in another way'
+const OTHER_FORM = 'the argument "state" is sent differently'
 const q = { name: 'q', in: 'query' }
 const at = (url: string, host?: unknown) =>
   changed('servers', [{ url, variables: { host: { default: host, enum: [host, 'b.example.com'] } } }])
@@ -103,7 +103,7 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
     at('https://{host}/v1'),
     [
       'origin_changed: calls go to "https://{host}/v1" instead of "api.example.com/v2"',
-      'origin_changed: calls may also go to "https://b.example.com"',
+      'origin_changed: calls can also go to "https://b.example.com"',
     ],
     at('api.example.com/v2'),
   ],
@@ -112,7 +112,7 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
   [
     'another value of a variable',
     at('https://{host}', 'a.x'),
-    ['origin_changed: calls may also go to "https://b.example.com"'],
+    ['origin_changed: calls can also go to "https://b.example.com"'],
     changed('servers', [{ url: 'https://{host}', variables: { host: { default: 'a.x' } } }]),
   ],
   [

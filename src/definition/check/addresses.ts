@@ -103,7 +103,7 @@ function expand(server: unknown): readonly Address[] | FaultRule {
   return addresses
 }
 
-/** Returns a variable's default and then the other values. If the default is missing, a dummy value comes first. */
+/** Returns a variable's values, its default first. A dummy value replaces a missing default. */
 function valuesOf(variables: unknown, parts: readonly string[], index: number): Address[] {
   const name = parts[index] ?? ''
   const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
@@ -156,12 +156,12 @@ function isMetadata(hostname: string): boolean {
 }
 
 function parsed(url: string): URL | undefined {
-  // First without a base: with a base of the same scheme, "http:host" would be relative.
+  // The first attempt has no base, because "http:host" would be relative to a base with the scheme "http".
   return parsedUrl(url) ?? parsedUrl(url, RELATIVE)
 }
 
 /**
- * True if a call to `path` could go to another host than that of `address`. Some clients append the path to the address, others resolve
+ * True if a call to `path` could leave the host of `address`. Some clients append the path to the address, and other clients resolve
  * the path as a relative reference. URL parsers also remove tabs and line breaks, and treat backslashes as slashes.
  */
 export function leadsAway(address: string, path: string): boolean {

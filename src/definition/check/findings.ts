@@ -22,7 +22,7 @@ interface Found {
 }
 
 const QUOTED_CHARACTERS = 100
-/** The maximum number of kept findings of each kind. Others are only counted. */
+/** The maximum number of kept findings of each kind. Further findings are only counted. */
 const MOST_KEPT = 20_000
 
 /** Quotes at most 100 characters of a text for a message. Escapes control characters. */
@@ -42,7 +42,7 @@ export class Findings {
   readonly counts = { faults: 0, warnings: 0 }
   private readonly byHolder = new Map<object, Found[]>()
 
-  /** Adds a fault. Returns undefined, so that callers can return the call. */
+  /** Adds a fault. Returns undefined, so that callers can write `return findings.fault(...)`. */
   fault(rule: FaultRule | WarningRule, holder: object, tail: Loc = [], ...values: unknown[]): undefined {
     this.add(holder, { kind: 'faults', rule, tail, values })
   }
@@ -86,7 +86,7 @@ export function faultOf(rule: FaultRule | WarningRule, loc: Loc, values: readonl
   return { loc, msg, type: typeOf(rule) }
 }
 
-/** Calls `found` for each entry of `wanted` and the path of the entry's holder, in document order. In a holder, missing keys come first. */
+/** Calls `found` for each entry of `wanted`, with the path of the entry's holder, in document order. In a holder, entries for missing keys come first. */
 function locate<T extends { tail: Loc }>(
   node: unknown,
   path: Loc,

@@ -16,7 +16,7 @@ export interface ParameterInput {
   /** True if the model supplies the parameter. False if OpenAPI ignores it, a custom header supplies it, or its location is invalid. */
   readonly isArgument: boolean
   readonly lost?: Lost | undefined
-  /** The description next to the reference. It replaces the parameter's own description. */
+  /** The description next to a reference to the parameter. It replaces the parameter's own description. */
   readonly description?: string
 }
 
@@ -40,7 +40,7 @@ export interface FieldEncoding {
 
 export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
-  /** True if an entry could not be read, so parameters may be missing from `byKey`. */
+  /** True if an entry could not be read. Then `byKey` can be incomplete. */
   isBroken: boolean
   /** `lost` of the first parameter that cannot become an argument. */
   lost?: Lost | undefined
@@ -192,7 +192,7 @@ export class InputRules {
     return media
   }
 
-  /** Returns the encodings of a form's fields by name, or the reason why the form cannot be sent. */
+  /** Returns a form's encodings by field name, or the reason why the form cannot be sent. */
   private formEncoding(media: Schema): { encoding: Record<string, FieldEncoding> } | { lost: Lost } {
     const encoding: Record<string, FieldEncoding> = {}
     for (const { type = 'object', properties } of this.partsOf(media.schema)) {

@@ -43,7 +43,7 @@ export class OperationRules {
   readonly operations: OperationInput[] = []
   private operationCount = 0
   private readonly ids = new Map<string, { operation: Schema; item: Schema }>()
-  /** The operations and path items that were checked. Several paths can share them. */
+  /** The operations and path items that were checked. Paths that share one do not repeat its check. */
   private readonly seen = new Set<object>()
 
   constructor(
@@ -78,7 +78,7 @@ export class OperationRules {
     const shared = holder && methods.size > 0 ? this.inputs.readList(holder) : NO_PARAMETERS
     if (template && holder) this.warnUnused(shared, template, holder)
     for (const [method, layer] of methods) {
-      // Invalid operations also count, because many paths can share them.
+      // Invalid operations also count, because many paths can share one, and each use takes time.
       if (++this.operationCount > DEFINITION_LIMITS.operations) return
       const operation = layer[method]
       if (!isObject(operation) || operation.$ref !== undefined) this.findings.fault('dict_type', layer, [method])

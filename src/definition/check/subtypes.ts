@@ -47,8 +47,8 @@ export class Subtypes {
   }
 
   /**
-   * Returns the subtypes that can replace a parent: those in the parent's mapping and those that extend the parent. Returns none without a discriminator,
-   * or if the parent has `oneOf` or `anyOf`.
+   * Returns the subtypes that can replace a parent: those in the parent's mapping and those that extend the parent. Returns none if
+   * the parent has no discriminator, or has `oneOf` or `anyOf`.
    */
   alternativesOf(schema: Schema): Schema[] {
     if (propertyOf(schema) === undefined || Array.isArray(schema.oneOf ?? schema.anyOf)) return []
@@ -80,7 +80,7 @@ export class Subtypes {
     const mapped = [...this.mapping(parent)].flatMap(([value, target]) => (target === schema ? [value] : []))
     const wanted = mapped.length > 0 || name === undefined ? mapped : [name]
     if (property === undefined) return undefined
-    // A union that only lists the subtype uses the selector from the schema that the subtype extends.
+    // If a union lists the subtype without mapping it, the selector comes from the schema that the subtype extends.
     const own = mapped.length > 0 || this.isBelow(schema, parent) ? [] : this.selectorsOf(schema)
     const inherited = own.find(each => each.property === property)
     if (inherited !== undefined) return inherited
@@ -90,7 +90,7 @@ export class Subtypes {
     return { property, value: values.length === 1 ? { const: values[0] } : { enum: values } }
   }
 
-  /** Returns the `const` or `enum` of a property in a schema or its `allOf`; undefined if neither exists. */
+  /** Returns the values of `const` or `enum` of a property in a schema or its `allOf`; undefined if neither exists. */
   private valuesIn(schema: Schema, property: string): unknown[] | undefined {
     const parts = new Set([schema])
     for (const { properties, allOf } of parts) {

@@ -36,7 +36,7 @@ export interface ArgumentView {
   /** The parameter's original name. Absent for the body. */
   name?: string
   media_type?: string
-  /** `style`, `explode` and `allow_reserved` are as in OpenAPI, and absent for the default. `{+name}` allows reserved characters too. */
+  /** `style`, `explode` and `allow_reserved` are as in OpenAPI, and absent for the default. The placeholder `{+name}` implies `allow_reserved`. */
   style?: string
   explode?: boolean
   allow_reserved?: boolean

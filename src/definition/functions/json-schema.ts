@@ -18,7 +18,7 @@ export interface ConvertedSchema {
 export interface Definition {
   readonly name: string
   readonly value: Schema
-  /** True if the schema is in the `allOf` of a subtype. Then subtypes of the schema are not included. */
+  /** True if the schema is in the `allOf` of a subtype. If true, the schema's subtypes are omitted. */
   readonly isPart: boolean
   converted?: ConvertedSchema
 }
@@ -180,7 +180,7 @@ export class SchemaConverter {
     const isUnion = end && ((end.oneOf ?? end.anyOf) !== undefined || subtypes.alternativesOf(end).length > 0)
     const selector = end && !isUnion ? subtypes.selectorOf(schema, end) : undefined
     if (selector === undefined) return this.convertOne(branch)
-    // The selector replaces the one that the branch has from its own parent.
+    // This selector replaces the selector from the branch's own parent.
     return { allOf: [this.convertOne(branch, true), this.selector(selector)] }
   }
 

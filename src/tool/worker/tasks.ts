@@ -39,7 +39,7 @@ export interface UpdateContent extends Omit<Checked, 'definition'> {
   unknown: Loc[]
 }
 
-/** Converts a valid body to the content of an update. `null` clears `oauth_config_id` and keeps other fields. `storedHeaders` are the names of the tool's headers. */
+/** Returns the update in a valid body. `null` clears `oauth_config_id`; other `null` fields are ignored. `storedHeaders`: the names of the tool's headers. */
 function updateContentOf(
   body: CustomToolUpdate,
   { storedHeaders = [], strict = false }: { storedHeaders?: string[]; strict?: boolean },
