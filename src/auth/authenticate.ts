@@ -157,7 +157,7 @@ function requireAdmitted(
   if (resource === undefined || token.bound === null) return
   if (creates)
     throw new Forbidden(
-      'This token is bound to certain agents and tools, so it cannot create others. Use a token without bindings.',
+      'This token is bound to certain agents and tools, so it cannot create an agent or tool. Use a token without bindings.',
     )
   // A route with an id admits tokens bound to that id. A route without an id admits tokens bound to any resource of its kind.
   const bound = token.bound[resource]
@@ -230,7 +230,7 @@ export async function authenticate(
   if (row.expired)
     throw new NotAuthenticated(
       'TOKEN_EXPIRED',
-      'This token has expired. Ask the operator for another (agentctl token create).',
+      'This token has expired. Ask the operator for a new token (agentctl token create).',
     )
   return { caller: callerOf(row), prefetched: row.state, useIsStale: row.use_is_stale }
 }

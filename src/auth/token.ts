@@ -48,7 +48,7 @@ export function bearerTokenHash(authorization: string | undefined): Buffer {
 export function invalidToken(): NotAuthenticated {
   return new NotAuthenticated(
     'INVALID_TOKEN',
-    'This token is not valid. Ask the operator for another (agentctl token create).',
+    'This token is not valid. Ask the operator for a new token (agentctl token create).',
   )
 }
 

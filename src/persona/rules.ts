@@ -167,8 +167,8 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
 
 /**
- * Returns the content after the update. `decidePersona` checks the rights. `kept` lists the fields that the caller cannot change: `admin` fields, unless the
- * update is proposed, and `keptIfEmpty` fields with an empty list.
+ * Returns the content after the update. `decidePersona` checks the rights. `kept` lists the fields that the caller cannot change: `admin` fields,
+ * unless the update is proposed, and `keptIfEmpty` fields with an empty list.
  */
 export function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
   const content: PersonaContent = { ...state } // copying all members is faster than selecting some

@@ -86,8 +86,8 @@ export async function writeLinks(
 }
 
 /**
- * Reads the records in `attached` that the viewer may attach. Also reads tools that the viewer can see but has no right to attach. `locks`: takes the locks
- * that linking takes, so that waiting for locks ends before rights are checked.
+ * Reads the records in `attached` that the viewer may attach. Also reads tools that the viewer can see but has no right to attach. `locks`: takes the
+ * locks that linking takes, so that waiting for locks ends before rights are checked.
  */
 export async function readReferences(
   db: Kysely<Tables>,

@@ -39,7 +39,7 @@ export function rootRequest(
   return { ...(creates && { num_chunks: NEW_AGENT.num_chunks }), ...body, ...named }
 }
 
-/** Throws `InvalidRequest` if the body sets one of `fields`. Null does not count, nor does an empty list if the value in `fields` is `EMPTY`. */
+/** Throws `InvalidRequest` if the body sets one of `fields`. Allows null and, if the value in `fields` is `EMPTY`, an empty list. */
 export function requireKept(body: Readonly<Record<string, unknown>>, fields: Readonly<Record<string, string>>): void {
   const faults = Object.entries(fields).flatMap(([name, taken]) => {
     const value = body[name] ?? null

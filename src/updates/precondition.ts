@@ -17,7 +17,7 @@ export function requireDirect(
 ): void {
   const isCovered = requireApproval === 'all' || (requireApproval === 'tools' && kind === 'tool')
   if (!isCovered || act === 'creation' || dryRun || isAdmin(caller) || changes.length === 0) return
-  // No proposal is advised for changed headers, because proposals cannot contain secrets.
+  // A proposal can contain neither secrets nor `enabled`.
   const isProposable = act === 'update' && !changes.some(({ field }) => ['enabled', 'custom_headers'].includes(field))
   const instead = isProposable ? PROPOSE : 'ask one of them.'
   throw new Refused('APPROVAL_REQUIRED', `Only administrators may make this change directly: ${instead}`)
@@ -65,7 +65,7 @@ const RECENT_MS = 15 * 60_000
 
 const isRecent = ({ at }: RecentChange) => Date.now() - at < RECENT_MS
 
-/** Returns the recent changes of a resource after `user` has changed the fields `changed`. */
+/** Returns the recent changes of a resource, including that `user` has just changed the fields `changed`. */
 export function recentChanges(
   before: readonly RecentChange[],
   changed: readonly string[],

@@ -12,8 +12,8 @@ const STATEMENT_TIMEOUT_MS = 60_000
 
 /**
  * Removes old differences, unused definitions, and whatever is older than the retention period: audit rows, request keys, header reads and ended
- * proposals (DECISIONS section 10). Works in small steps that do not wait for writers and leave valid chains, so pruning can be interrupted and can run
- * in several processes. Returns how many audit rows, differences and definitions were removed.
+ * proposals (DECISIONS section 10). Works in small steps that do not wait for writers and keep the audit chains valid, so pruning can be interrupted
+ * and can run in several processes. Returns how many audit rows, differences and definitions were removed.
  */
 export async function pruneHistory(
   db: Kysely<Tables>,
@@ -48,8 +48,8 @@ export async function pruneHistory(
 }
 
 /**
- * Removes the differences of each resource beyond `versionsMax` versions or 64 MiB. If `minutes` is given, examines only resources that changed in this time.
- * Always keeps the newest difference, so that the last change can be shown and reverted. Returns the number of removed differences.
+ * Removes the differences of each resource beyond `versionsMax` versions or 64 MiB. If `minutes` is given, examines only resources that changed in
+ * this time. Always keeps the newest difference, so that the last change can be shown and reverted. Returns the number of removed differences.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
   const when = minutes === undefined ? sql`true` : sql`at > now() - make_interval(mins => ${minutes}::integer)`
@@ -76,7 +76,7 @@ const PASSED = sql`
   from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last
   where (last.transaction_id, last.place) > (pruned_transaction_id, pruned_place)`
 
-/** SQL: removes the old audit rows of a resource. Stores the hash of the newest removed row in the resource's row. Removes nothing if that row is locked. */
+/** SQL: removes the old audit rows of a resource. Stores the hash of the newest removed row in the resource's row. Removes nothing if the resource's row is locked. */
 function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
   const [resource, chain] = [sql.table(kind), sql`resource_kind = ${kind} and resource_id = ${id}::integer`]
   return sql`

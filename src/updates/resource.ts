@@ -67,7 +67,7 @@ export interface UpdateRequest extends ReadRequest {
   /** As in `OperationOptions`, but `none` for proposing and approving. */
   requireApproval: OperationOptions['requireApproval']
   dryRun: boolean
-  /** True if the update is only proposed. The right to edit is then checked at the approval. */
+  /** True if the update is only proposed. Only the approval checks the right to edit. */
   proposes?: boolean
   /** True if fields that would be ignored are refused instead. */
   strict: boolean

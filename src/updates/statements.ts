@@ -206,8 +206,8 @@ export function auditEntry<T extends ResourceTypes>(
 }
 
 /**
- * Ends the open proposals that `match` selects, and removes their long values. Returns their number. Callers that also change the record must lock the record
- * first. `by` is null for the operator.
+ * Ends the open proposals that `match` selects, and removes their long values. Returns their number. Callers that also change the record must lock the
+ * record first. `by` is null for the operator.
  */
 export async function endProposals(
   trx: Kysely<Tables>,

@@ -54,7 +54,7 @@ export const unknownOutcome = (stored: string, remedy: string) => (cause: unknow
   throw new Unavailable('database_unreachable', message, 'unknown', { cause })
 }
 
-export const SAME_KEY = 'Repeat the request with the same Idempotency-Key: it is applied only once.'
+export const SAME_KEY = 'Repeat the request with the same Idempotency-Key: the service applies the request only once.'
 
 function auditRow({ resource_kind: kind, resource_id, version_after, request_id }: AuditEntry) {
   const rows = queries().selectFrom('audit').select('version_after').where('resource_kind', '=', kind)
@@ -69,6 +69,6 @@ function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { k
     return 'Look for the record in the list before you repeat the request, to avoid a second record. Send an Idempotency-Key with the next creation.'
   if (act === 'deletion') return 'Repeat the request: the answer 404 means that the deletion was applied.'
   if (precondition.kind !== 'tags')
-    return 'Read the record before you repeat the request, because the repetition could overwrite changes that others have made since.'
+    return 'Read the record before you repeat the request, because the repetition could overwrite later changes by other users.'
   return 'Repeat the request with the same If-Match: 200 or 204 means that the change is stored, and 412 names later changes.'
 }

@@ -8,8 +8,8 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { comparable, observedWorld } from './observed.js'
 
 const READ = '/persona/1?update_mask=&dry_run=true'
-const INVALID = 'This token is not valid. Ask the operator for another (agentctl token create).'
-const EXPIRED = 'This token has expired. Ask the operator for another (agentctl token create).'
+const INVALID = 'This token is not valid. Ask the operator for a new token (agentctl token create).'
+const EXPIRED = 'This token has expired. Ask the operator for a new token (agentctl token create).'
 
 /** True for the statement that records a token's last use. It runs in the background, so it can belong to an earlier request. */
 const isUseRecord = (text: string) => /\bupdate "?token"?/.test(text)
