@@ -48,7 +48,7 @@ export async function firstAdministrator(db: Kysely<Tables>): Promise<string | u
   return rows[0]?.email
 }
 
-/** The key of the advisory lock for transactions that may remove an administrator. Without the lock, two transactions could remove the last two administrators. */
+/** The key of the advisory lock for transactions that can remove an administrator. Without the lock, two transactions could remove the last two administrators. */
 const ADMINISTRATORS_LOCK = 7_153_001
 
 /** Runs `work` in a transaction. If `work` removes the last active administrator, rolls back and throws `Refusal`. */

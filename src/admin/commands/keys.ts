@@ -58,7 +58,7 @@ async function rotateCommand(call: CommandLine): Promise<number> {
   call.answer(rotation, () => {
     call.print(`encrypted again with ${ring.currentId}: ${counted(values, 'value')} of ${counted(tools, 'tool')}`)
     if (left.length > 0)
-      call.print(`skipped, because a value cannot be decrypted (see agentctl keys status): tools ${left.join(', ')}`)
+      call.print(`skipped, because values cannot be decrypted (see agentctl keys status): tools ${left.join(', ')}`)
   })
   return left.length > 0 ? EXIT.findings : EXIT.ok
 }

@@ -17,7 +17,7 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
   line
     .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
     .description(
-      'Deactivates a user: their tokens stop working at once.\nThey work again if agentctl apply sets the field active to true. Revoke a token to stop it for good.',
+      'Deactivates a user: their tokens stop working at once.\nThey work again if agentctl apply sets the field active of the user to true. Revoke a token to stop it for good.',
     )
   line
     .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)

@@ -50,7 +50,7 @@ function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) 
   )
 }
 
-const UNREAD = 'This version cannot be read: the record was deleted in it, is deleted now, or is hidden from you'
+const UNREAD = 'This version cannot be read: the record is deleted or hidden from you, or this version deleted it'
 type VersionProps = { view: Kind; id: number; version: number }
 
 function Between({ view, id, version }: VersionProps) {

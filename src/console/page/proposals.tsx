@@ -51,7 +51,7 @@ export function ProposalView({ id, rights }: { id: number; rights: Rights }) {
       {data.reason && <p>Reason: {visible(data.reason)}</p>}
       <a href={`#/${view}/${record.id}`}>See the {KINDS[view].noun.toLowerCase()} as it is</a>
       {isOpen && conflicts !== null && conflicts.length > 0 && (
-        <Note text={`Changed since this proposal: ${conflicts.map(titled).join(', ')}. Make a new proposal.`} />
+        <Note text={`Changed since this proposal: ${conflicts.map(titled).join(', ')}. A new proposal is needed.`} />
       )}
       <Lines
         lines={since.map(each => `${authorOf(each)} changed ${each.fields?.map(titled).join(', ')}, ${dated(each.at)}`)}
