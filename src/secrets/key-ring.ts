@@ -32,7 +32,7 @@ export function parseKeyRing(text: string): KeyRing {
     const [id, encoded] = [entry.slice(0, colon), entry.slice(colon + 1)]
     if (colon < 0) return [`${place} has no colon: write id:base64`]
     if (!KEY_ID.test(id)) return [`${place} has no usable id: ${ID_FORM}`]
-    const fault = keys.has(id) ? 'another entry has the same id: give each key its own id' : keyFault(encoded)
+    const fault = keys.has(id) ? 'an earlier entry has this id: give each key a different id' : keyFault(encoded)
     if (fault === undefined) keys.set(id, createSecretKey(Buffer.from(encoded, 'base64')))
     return fault === undefined ? [] : [`${place} ("${id}"): ${fault}`]
   })

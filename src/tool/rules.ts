@@ -32,7 +32,7 @@ export interface ToolUpdateContent {
   fields: ToolUpdateFields
   /** The origins of the requested definition's servers. */
   origins: ReadonlySet<string>
-  /** The faults of the definition. They are reported with the other faults of the request. */
+  /** The faults of the definition, reported with all faults of the request. */
   definitionFaults: Fault[]
   ring: KeyRing
   proposes?: boolean

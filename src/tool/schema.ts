@@ -206,7 +206,7 @@ export const ValidateToolResponse = Type.Object(
                 description: 'The operationId; empty for a change outside operations.',
               }),
               argument: optional(text({ description: 'The argument or one of its properties.' })),
-              from: optional(text({ description: 'The previous type, address, or function with its path.' })),
+              from: optional(text({ description: 'The previous type, address or function.' })),
               to: optional(
                 text({ description: 'What replaces `from`; for a new argument, `required` or `optional`.' }),
               ),

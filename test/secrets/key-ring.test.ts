@@ -23,7 +23,7 @@ t.test('every fault is named at once, by place and id', async t => {
   t.strictSame(faults, [
     'entry 2 ("short"): the key has 16 bytes, not 32',
     'entry 3 ("long"): the key has 33 bytes, not 32',
-    'entry 4 ("ok"): another entry has the same id: give each key its own id',
+    'entry 4 ("ok"): an earlier entry has this id: give each key a different id',
     'entry 5 ("bad"): the key is not base64',
     'entry 6 ("empty"): the key is not base64',
     'entry 7 has no colon: write id:base64',

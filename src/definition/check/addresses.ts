@@ -178,7 +178,7 @@ export function leadsAway(address: string, path: string): boolean {
   return isOther || (kept !== own?.host && canBeHost(kept))
 }
 
-/** True if the host contains a dot or a colon, or is `localhost`. Ignores hosts such as 0.0.0.2, which parsers make from path segments such as `2`. */
+/** True if the host contains a dot or a colon, or is `localhost`. False for hosts such as 0.0.0.2, because parsers make them from path segments such as `2`. */
 function canBeHost(host: string | undefined): boolean {
   return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }
@@ -186,7 +186,7 @@ function canBeHost(host: string | undefined): boolean {
 /** After this number of addresses, `originsOf` returns URLs as written, with their variables. */
 const ORIGINS_READ_MAX = 10_000
 
-/** Returns the origins of all servers, including servers of paths and operations, because runtimes may call these servers. */
+/** Returns the origins of all servers, including servers of paths and operations, because runtimes can call these servers. */
 export function originsOf(definition: unknown): Set<string> {
   const origins = new Set<string>()
   const references = new References(definition)

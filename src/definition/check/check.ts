@@ -10,7 +10,7 @@ import { Subtypes } from './subtypes.js'
 export interface CheckOptions {
   /** The path of the definition in the request, with which each `loc` begins. Default: `['body', 'definition']`. */
   at?: Loc
-  /** The names of the tool's custom headers. A header supplies the header parameter with the same name. `Cookie` supplies all cookie parameters. */
+  /** The names of the tool's custom headers. Each header supplies the header parameter with its name. `Cookie` supplies all cookie parameters. */
   headerNames?: readonly string[]
   /** True if operations that cannot become functions are faults. */
   strict?: boolean

@@ -5,7 +5,7 @@ export const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean',
 const isFlag = (value: unknown) => typeof value === 'boolean'
 const isText = (value: unknown) => typeof value === 'string'
 
-/** The forms that values must have. A value in a wrong form is ignored. `null` counts as absent. */
+/** The possible forms of a key's value. A value in a wrong form is ignored. `null` counts as absent. */
 const FORMS = {
   any: ['', () => true],
   text: ['a string', isText],

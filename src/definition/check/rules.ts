@@ -77,7 +77,7 @@ export const WARNINGS = {
   method_passed_over: '{key} operations do not become functions',
   key_unknown: 'the {part} has the unknown key {key}, which is ignored',
   value_ignored: 'the value at {key} is ignored: it must be {form}',
-  schema_missing: 'the media type has no schema, so the model may send any value',
+  schema_missing: 'the media type has no schema, so the model can send any value',
   'parameter_ignored.location':
     'the parameter {name} is not sent: "in" is not query, querystring, header, path or cookie',
   'parameter_ignored.twice': 'this list repeats the parameter {name}: its first entry is used',

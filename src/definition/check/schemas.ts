@@ -9,7 +9,7 @@ import type { Subtypes } from './subtypes.js'
  */
 export class SchemaWalk {
   private readonly seen = new Set<object>()
-  /** The parents whose subtypes were visited. */
+  /** The schemas whose subtypes were visited. */
   private readonly offered = new Set<object>()
   private readonly pending: { schema: Schema; isPart: boolean }[] = []
 

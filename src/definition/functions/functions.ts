@@ -112,7 +112,7 @@ function functionsOf({ operations, readings }: Inspection): MadeFunction[] | und
   return functions
 }
 
-/** Returns the path with each placeholder named as its argument: `/{name}` for `/{+name}`. */
+/** Returns the path with the parameters' names as placeholders: `/{name}` for `/{+name}`. */
 function sentPath(path: string, inputs: readonly Argument[]): string {
   const isName = (name: string) => inputs.some(each => each.in === 'path' && each.name === name)
   return path.replace(/[^{}]+(?=\})/g, name => (isName(name) ? name : name.replace(OPERATORS, '')))

@@ -31,7 +31,7 @@ export interface StoredText {
 
 export interface BodyWorkersOptions {
   bodyLimitBytes: number
-  /** The time limit for the wait for a worker. The task has the same limit. */
+  /** The time limit for the wait for a worker, and again for the task. */
   deadlineMs: number
 }
 
