@@ -3,7 +3,7 @@ import { anyOf, lit, on } from '../db/statements/queries.js'
 
 /* SQL expressions for rights on one agent or tool (DECISIONS section 6). They call functions of migration 0016. */
 
-/** A user's access to an agent by ownership, by shares, or because it is public. The rights of administrators are checked separately. */
+/** A user's access to an agent by ownership, by shares, or because the agent is public. The rights of administrators are checked separately. */
 export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
 
 export type ManagedAs = 'all' | 'owner' | 'group'

@@ -22,7 +22,7 @@ export interface RoutePolicy {
   writes?: true
   /** True if the route stores only proposals. `if asked`: the route stores a proposal if the query has `propose=true`; otherwise, a change. */
   proposes?: true | 'if asked'
-  /** True if the route calls other routes. Its answer contains their outcomes. */
+  /** True if the route calls other routes. The answer contains the outcomes of these calls. */
   asksWithin?: true
   /** True if the answer contains secrets of tools. Only runtime tokens can call such a route. */
   answersSecrets?: true

@@ -209,7 +209,7 @@ async function decideAndWrite<T extends ResourceTypes, More>(
     await closeProposals(trx, entry)
     return { ...made, entry }
   }
-  throw new Unavailable('overloaded', `Others changed shares or rights at each attempt. ${TRY_AGAIN}`, 'not_applied')
+  throw new Unavailable('overloaded', `Shares or rights changed during each attempt. ${TRY_AGAIN}`, 'not_applied')
 }
 
 /** Reads the current caller and resource. Throws `ResourceNotFound` and the errors of the authentication. */

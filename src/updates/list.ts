@@ -25,7 +25,7 @@ const column = columnsOf<Record<string, unknown>>('r')
 
 /**
  * Returns a function that reads a page: up to `rows` visible records with ids larger than `after`, sorted by id. `schema` has the members of a record,
- * and `computed` those that are not columns. `ids`: the resources that the token is bound to; null if it is not bound.
+ * and `computed` the SQL of members that are not columns. `ids`: the resources that the token is bound to; null if it is not bound.
  */
 export function pagesOf(
   kind: ResourceKind,

@@ -76,7 +76,7 @@ export function recentChanges(
   return [...kept, { by: user, at: Date.now(), fields: [...changed] }].filter(({ fields }) => fields.length > 0)
 }
 
-/** Reads the recent changes by others that an update without `If-Match` overwrites. */
+/** Reads the recent changes of other users that an update without `If-Match` overwrites. */
 export async function overwrittenBy(
   db: Kysely<Tables>,
   { precondition, caller }: UpdateRequest,

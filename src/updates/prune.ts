@@ -48,8 +48,8 @@ export async function pruneHistory(
 }
 
 /**
- * Removes the differences of each resource beyond `versionsMax` versions or 64 MiB. If `minutes` is given, examines only resources that changed in
- * this time. Always keeps the newest difference, so that the last change can be shown and reverted. Returns the number of removed differences.
+ * Removes the differences of each resource beyond `versionsMax` versions or 64 MiB. If `minutes` is given, examines only resources changed in the
+ * last `minutes`. Always keeps the newest difference, so that the last change can be shown and reverted. Returns the number of removed differences.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
   const when = minutes === undefined ? sql`true` : sql`at > now() - make_interval(mins => ${minutes}::integer)`
@@ -70,7 +70,7 @@ export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retenti
   )
 }
 
-/** SQL: stores the highest feed position of the rows in `gone`, so that older cursors are refused. */
+/** SQL: stores the highest feed position of the rows in `gone`, so that cursors before this position are refused. */
 const PASSED = sql`
   update change_feed set (pruned_transaction_id, pruned_place) = (last.transaction_id, last.place)
   from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last

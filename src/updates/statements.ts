@@ -30,7 +30,7 @@ interface Versioned extends VersionedTable {
   id: Generated<number>
 }
 
-/** Returns the statements that read an agent or a tool. `query` selects the state. `lookup`, for routes, also reads the caller. `read` is for a viewer. */
+/** Returns the statements that read an agent or a tool. `query` selects the state. `lookup` also reads the caller of a route. `read` is for a viewer. */
 export function readsOf<State>(
   kind: ResourceKind,
   query: (viewer: Viewer, id: Expression<number>) => SelectQueryBuilder<Tables, never, State>,
@@ -77,7 +77,7 @@ export function nextVersion(alias: string, param: Param<WriteParameters>) {
 const SETS_MAX = 50
 
 /**
- * Returns a function that stores a decision with one statement. It returns the statement's row, or undefined if nothing was stored. Each set of changed
+ * Returns a function that stores a decision with one statement. The result is the statement's row, or undefined if nothing was stored. Each set of changed
  * columns has its own prepared statement. After `SETS_MAX` statements, all other sets share one statement that writes all columns. `build` gets the new
  * values as parameters that are named like the columns. `own`: the parameters that only this kind of resource has.
  */

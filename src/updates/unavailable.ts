@@ -33,7 +33,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
   return new Unavailable(...answer, error instanceof CommitUnknown ? 'unknown' : 'not_applied', { cause: error })
 }
 
-/** Checks whether an unconfirmed write was stored. Returns its answer if it was. Otherwise throws `Unavailable`. */
+/** Returns the answer of an unconfirmed write if the write was stored. Otherwise throws `Unavailable`. */
 export async function settle<T extends ResourceTypes>(
   job: Job<T>,
   doubt: CommitUnknown,
