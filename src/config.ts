@@ -37,7 +37,7 @@ const SETTINGS = Type.Object({
         description: 'Origins of web pages that may call this service.',
       },
     ),
-    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'How long to serve after SIGTERM while readiness fails.'),
+    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'How long to go on serving after SIGTERM.'),
     shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit for requests at shutdown.'),
   }),
   database: Type.Object({

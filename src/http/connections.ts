@@ -106,7 +106,7 @@ function end({ atEnd }: Exchange): void {
   for (const listener of atEnd.splice(0)) listener()
 }
 
-/** True for an MCP request whose body has arrived. Its answer contains the late answers to its inner requests. */
+/** True for an MCP request whose body has arrived. Such a request is answered only through its inner requests. */
 function asksWithin({ request }: Exchange): boolean {
   return request.policy?.asksWithin === true && request.body !== undefined
 }

@@ -176,7 +176,7 @@ export function registerHistory<T extends ResourceTypes>(
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of entries in a page. Default: ${HISTORY_RECORDS}.`),
-          before: queryInteger(1, INT4_MAX, 'Starts before this version: the last version of the previous page.'),
+          before: queryInteger(1, INT4_MAX, 'Lists only versions older than this one.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(list(reference(HistoryEntry)), 'The changes of this page.', ['link', 'warning'], [404]),

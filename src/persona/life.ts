@@ -25,7 +25,7 @@ import {
 } from './rules.js'
 import type { PersonaState } from './state.js'
 
-/** Creates agents. Below `/api`, refuses a name in use, as Onyx does. Only the caller's agents count or, for an administrator, all agents. */
+/** Creates agents. Below `/api`, like Onyx, refuses the name of another agent of the caller. Administrators cannot use the name of any other agent. */
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'creation',
@@ -63,7 +63,7 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
 /** If more agents than this have a tool, a request to delete the tool is refused. */
 const RELEASED_MAX = 100
 
-/** With a `request`, detaches a tool from the agents that the caller may update; otherwise, from deleted agents. Returns the ids of the changed agents. */
+/** Detaches a tool from the agents that the caller may update. Without a `request`, detaches it from deleted agents. Returns the ids of the changed agents. */
 export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   const caller = request?.caller
   const bound = caller?.token.bound?.persona

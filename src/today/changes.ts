@@ -110,7 +110,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     if (basis.preconditionRequired || basis.caller.token.requiresIfMatch)
       throw new Refused(
         'PRECONDITION_REQUIRED',
-        'If-Match is required, but this operation does not support it. Ask the operator to allow updates without If-Match.',
+        'This operation does not support If-Match, which the operator requires for every update. Ask the operator to allow updates without it.',
       )
     if (!ids.every(isInt4)) throw new ResourceNotFound(kind)
     const changing: VersionedResource<T> = {

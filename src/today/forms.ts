@@ -52,8 +52,8 @@ export function requireKept(body: Readonly<Record<string, unknown>>, fields: Rea
 type Shown = Pick<PersonaSnapshot, 'id' | 'is_public' | 'is_visible' | 'is_default_persona' | 'users' | 'groups'>
 
 /**
- * Returns the members that the newer API adds to agents. `added`: the level of shares that are not stored, for example in a dry run. If undefined,
- * `user_shares` and `group_shares` omit such shares, for example in earlier versions, whose levels are unknown.
+ * Returns the fields of agents that only the newer API has. `added` is the level to show for shares without a stored level, for example in a dry run.
+ * Without `added`, `user_shares` and `group_shares` omit these shares.
  */
 export async function newerMembers(
   db: Kysely<Tables>,

@@ -24,7 +24,7 @@ export const Header = Type.Object(
         'ASCII letters, digits, `-`, `_` and the other characters that RFC 9110 allows in header names, without `***`.',
     }),
     value: text({
-      description: `A mask, or Latin-1 characters without control characters except tabs, at most ${VALUE_BYTES_MAX} bytes in UTF-8.`,
+      description: `A mask or a new value of at most ${VALUE_BYTES_MAX} bytes. A value contains only Latin-1 characters, and no control characters except tabs.`,
     }),
   },
   { $id: 'Header' },

@@ -98,7 +98,7 @@ export const ToolFunction = Type.Object(
     method: text(),
     path: text(),
     address: optional(
-      text({ description: 'For a stored tool: the address of calls, with the placeholders of the path.' }),
+      text({ description: 'For a stored tool: the address to call. The placeholders of the path remain in it.' }),
     ),
     arguments: list(
       Type.Object({
@@ -116,7 +116,7 @@ export const ToolFunction = Type.Object(
               style: optional(text()),
               explode: optional(Type.Boolean()),
               allow_reserved: optional(Type.Boolean()),
-              content_type: optional(text({ description: 'The media type, if the field is sent as JSON text.' })),
+              content_type: optional(text({ description: 'The JSON media type, if the field is sent as JSON text.' })),
             }),
             {
               description:

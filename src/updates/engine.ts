@@ -21,7 +21,7 @@ import { settle, unavailableFor } from './unavailable.js'
  * only if the state that it is based on is still current. An unconfirmed commit is never repeated, and its outcome is never guessed.
  */
 
-/** The progress of an attempt. `isKeyTaken`: the attempt took the key, so the request is new. `written`: the sent audit row, and the answer if the row was stored. */
+/** The progress of an attempt. `isKeyTaken`: the attempt took the key, so the request is new. `written`: the audit row that was sent to the database, and the answer if it was stored. */
 interface Attempt<T extends ResourceTypes> {
   isKeyTaken: boolean
   written?: { entry: AuditEntry; answer: Stored<T> }
@@ -228,7 +228,7 @@ export async function decide<T extends ResourceTypes>(
   locks = false,
 ): Promise<T['Decision']> {
   const decision = await resource.decide(db, state, request, locks).catch(error => {
-    // The unknown mask can be from the older version in `If-Match`. In that case, the answer is a 412 with the changes since that version.
+    // If `If-Match` names an older version, a header's mask can be of that version. The answer is then a 412 with the changes since.
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined
   })

@@ -115,7 +115,7 @@ export function restored<D extends Decision, Left extends ReadonlyMap<string, st
   return { ...decision, left, command: `restore --version ${version}` }
 }
 
-/** Converts an error of a restoration. The place of each fault becomes `version`, the only field of the body, and the message begins with the original place. */
+/** Converts an error of a restoration. The place of each fault becomes `version`, which is the only field of a restoration. The message begins with the original place. */
 export function inVersion(error: unknown): unknown {
   if (!(error instanceof InvalidRequest)) return error
   const loc = ['body', 'version']

@@ -89,7 +89,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     for (let unit = text.charCodeAt(i); unit !== QUOTE; unit = text.charCodeAt(++i)) {
       if (unit >= 0x20 && unit !== BACKSLASH) continue
       at = i
-      if (unit !== BACKSLASH) throw expected(String.raw`an escape such as \n instead of a control character`) // the text can also end here
+      if (unit !== BACKSLASH) throw expected(String.raw`an escape such as \n instead of a control character`) // or instead of the end of the text
       const escaped = ++at
       if (!matches(ESCAPE) || (text.charAt(escaped) === 'u' && at - escaped < 5))
         throw expected('a valid escape sequence')

@@ -250,7 +250,7 @@ export function leaveTo(address: string, text = '', edits: object = {}) {
   dispatchEvent(new Event(EVENTS.stored))
 }
 
-/** Opens the start view if a different user has signed in. If that would lose typed text and the user declines, signs out and throws a sentence. */
+/** Opens the start view if a different user has signed in. Asks first if typed text would be lost. If the user declines, signs out and throws a message. */
 export function changePerson({ user: before }: Me, { user: now }: Me) {
   if (before.id === now.id) return
   if (!mayDrop(`Start anew as ${now.email}?`)) {

@@ -36,7 +36,7 @@ const CONNECT_TIMEOUT_S = 5
 
 const NOT_A_URL =
   'it is not a URL like postgresql://user:password@host:5432/database with one host; ' +
-  'in a password, write / ? # @ and % as %2F %3F %23 %40 and %25'
+  'in a password, write "/" as %2F, "?" as %3F, "#" as %23, "@" as %40 and "%" as %25'
 
 /** Parses `DATABASE_URL` and reads the certificate files that it names. Faults are sentences without secrets. Never throws. */
 export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
@@ -80,7 +80,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
 const UNENCRYPTED =
   'names a remote host and no sslmode, so nothing is encrypted: set sslmode=verify-full, or sslmode=disable to accept this'
 
-/** Returns the fault of an unknown parameter. Omits the name if it can be part of a password with an unencoded `?`. */
+/** Returns the fault of an unknown parameter. Omits the name if it can be the rest of a password that contains `?`. */
 function unsupported(name: string, url: URL): string {
   const shown = /^\w{1,40}$/.test(name) && !url.search.includes('@') ? `the parameter ${name}` : 'a parameter'
   return `${shown} is not supported; use only these parameters: ${Object.keys(PARAMETERS).join(', ')}`

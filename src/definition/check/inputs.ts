@@ -34,7 +34,7 @@ export interface FieldEncoding {
   style?: string
   explode?: boolean
   allow_reserved?: boolean
-  /** The media type, if the field is sent as JSON text. */
+  /** The JSON media type, if the field is sent as JSON text. */
   content_type?: string
 }
 

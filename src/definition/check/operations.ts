@@ -211,7 +211,7 @@ export function isBlank(value: unknown): boolean {
 const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/
 export const OPERATORS = /^\+|[*+]$/g // of RFC 6570, for example in `{+name}`
 
-/** Returns the placeholders of a path; undefined if the braces are unbalanced. The parameter of `{+name}`, `{name*}` or `{name+}` can have the name `name`. */
+/** Returns the placeholders of a path; undefined if the braces are unbalanced. The parameter of `{+id}`, `{id*}` or `{id+}` may be called `id`. */
 export function templateOf(path: string): PathTemplate | undefined {
   const parts = path.split(PLACEHOLDER) // literal text and placeholder names alternate
   const names = parts.filter((_, i) => i % 2 === 1)

@@ -83,7 +83,7 @@ export const WARNINGS = {
   'parameter_ignored.twice': 'this list repeats the parameter {name}: its first entry is used',
   'parameter_ignored.unused': 'the parameter {name} is not sent: the path has no placeholder for it',
   body_ignored: 'the body is not sent: OpenAPI 3.0 defines no body for {method}',
-  'body_ignored.optional': 'the optional body of {method} is not sent: it is neither JSON nor a form that can be sent',
+  'body_ignored.optional': 'calls omit the optional body of {method}, because it is neither JSON nor a supported form',
   'discriminator_unresolved.property': 'the discriminator has no "propertyName", so models cannot tell schemas apart',
   'discriminator_unresolved.mapping': 'the discriminator maps {value} to no schema that the model can choose',
   'discriminator_unresolved.subtypes':

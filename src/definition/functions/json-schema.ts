@@ -124,7 +124,7 @@ export class SchemaConverter {
         if (isObject(value)) result[key] = this.mapValues(value, names => this.namesOf(names))
         break
       case 'allOf': {
-        // In a subtype, and in an `allOf` with several subtypes, each part contributes only its own fields.
+        // Without this, each part of the `allOf` would again offer all its subtypes.
         const { subtypes, references } = this.readings
         const selected = (list ?? []).filter(each => subtypes.selectorsOf(references.end(each) ?? {}).length > 0)
         const isInside = isPart || subtypes.isChild(schema) || selected.length > 1
@@ -184,7 +184,7 @@ export class SchemaConverter {
     return { allOf: [this.convertOne(branch, true), this.selector(selector)] }
   }
 
-  /** Converts one subtype of a parent. Adds the parent's fields if the subtype does not extend the parent. */
+  /** Converts one subtype of a parent. Adds the parent's fields if the subtype has no `allOf` with the parent. */
   private alternative(parent: Schema, schema: Schema): JsonSchema {
     const { subtypes } = this.readings
     if (subtypes.isBelow(schema, parent)) return this.definition(schema, false)
