@@ -24,7 +24,7 @@ export const Header = Type.Object(
         'ASCII letters, digits, `-`, `_` and the other characters that RFC 9110 allows in header names, without `***`.',
     }),
     value: text({
-      description: `A mask or a new value of at most ${VALUE_BYTES_MAX} bytes. A value contains only Latin-1 characters, and no control characters except tabs.`,
+      description: `A mask or a new value: at most ${VALUE_BYTES_MAX} bytes of Latin-1, without control characters except tabs.`,
     }),
   },
   { $id: 'Header' },
