@@ -94,10 +94,10 @@ function checkParts(definition: Schema, findings: Findings, { headerNames = [], 
 /** Warns about keys in the query, which custom headers cannot supply. */
 function warnQueryKeys({ components }: Schema, operations: readonly OperationInput[], findings: Findings): void {
   const schemes = isObject(components) && isObject(components.securitySchemes) ? components.securitySchemes : {}
-  const inQuery = operations.flatMap(parametersOf).filter(each => each.in === 'query')
   for (const [key, scheme] of Object.entries(schemes)) {
     const { type, in: place, name }: Schema = isObject(scheme) ? scheme : {}
-    if (type === 'apiKey' && place === 'query' && !inQuery.some(each => each.name === name))
+    const isSent = (each: OperationInput) => parametersOf(each).some(one => one.in === 'query' && one.name === name)
+    if (type === 'apiKey' && place === 'query' && !operations.some(isSent))
       findings.warn('address_incomplete.key', schemes, [key], name)
   }
 }

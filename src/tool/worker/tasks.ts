@@ -14,7 +14,7 @@ import {
 } from '../../definition/index.js'
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { unknownFieldWarnings } from '../../http/answer.js'
-import { JSON_BOUNDS } from '../../http/validation.js'
+import { INLINE_BYTES_MAX, JSON_BOUNDS } from '../../http/validation.js'
 import { boundFaults, unknownFields } from '../../validation/faults.js'
 import { bodyCheck, parseJsonBody, type Source, sourceOf } from '../../validation/json-body.js'
 import { factsOf, noteFacts } from '../definition-facts.js'
@@ -120,7 +120,7 @@ interface ValidationInput {
 function validationOf(
   body: ValidateToolRequest,
   { query, use, stored, headerNames = [], strict = false }: ValidationInput,
-): { answer: Uint8Array; warnings: string[]; names: string[] } {
+): { answer: Uint8Array | string; warnings: string[]; names: string[] } {
   const options = { headerNames, strict, ...(query.server !== undefined && { server: query.server }) }
   const completion = query.complete ? completeDefinition(body.definition, options) : undefined
   const definition = completion?.definition ?? body.definition
@@ -145,7 +145,7 @@ function validationOf(
     ...(use && { impact: impactOf(use, stored, definition as object, headerNames) }),
   })
   return {
-    answer: Buffer.from(answer), // as bytes, because Node writes long texts more slowly
+    answer: answer.length > INLINE_BYTES_MAX ? Buffer.from(answer) : answer, // Node writes long answers faster as bytes
     names: use ? functionNames(methods) : [],
     warnings: [...unknownFieldWarnings(unknown), ...(full ? [] : definitionNotes(checked))],
   }
