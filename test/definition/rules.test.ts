@@ -421,7 +421,7 @@ t.test('a sentence names what stands there; a spec is the operation itself', asy
   t.match(messagesOf(document({ openapi: '4.0' })), ['"openapi" must be a version of OpenAPI 3, such as "3.1.0"'])
   t.same(messagesOf(document({ openapi: '3.9.0' })), [])
   const csv = { requestBody: { content: { 'text/csv': { schema: { type: 'string' } } } } }
-  t.match(messagesOf(at('/x', { delete: { ...operation, ...csv } })), [/delete is not sent: it is neither JSON/])
+  t.match(messagesOf(at('/x', { delete: { ...operation, ...csv } })), [/body of delete, because it is neither JSON/])
   t.match(messagesOf(at('/x', { psot: {} })), [/^a path cannot have the key "psot"/])
   t.match(messagesOf(at('/{a}', { get: operation })), [
     'the placeholder "a" of the path is not declared: add {"name": "a", "in": "path"',
