@@ -29,6 +29,7 @@ export type AuditParameters = Record<'entry' | 'difference', string>
 
 export const AUDIT_TYPES: SqlTypes<AuditParameters> = { entry: 'audit_values', difference: 'json' }
 
+/** Returns the parameters. The order of the values is that of the members of `audit_values` and of the view `new_audit` (migration 0016). */
 export function auditParameters(entry: AuditEntry): AuditParameters {
   const { resource_kind, resource_id, version_before, version_after, actor_id, token_id, request_id } = entry
   const { client_address, command, fields, difference_bytes, difference_hash, definition_before, taken_from } = entry
