@@ -7,9 +7,9 @@ import { jsonText, lit, named, on, queries } from '../db/statements/queries.js'
 import { type Executor, type Statement, statement } from '../db/statements/statement.js'
 import { type CallerView, INT4_MAX, type Permission } from '../db/tables.js'
 import { Forbidden, NotAuthenticated } from '../errors.js'
-import type { Viewer } from './access.js'
 import { type Caller, includesPermission, PERMISSIONS } from './caller.js'
 import { bearerTokenHash, invalidToken } from './token.js'
+import type { Viewer } from './viewer.js'
 
 /** The access policy of a route. The application does not start if a route has no policy. */
 export interface RoutePolicy {

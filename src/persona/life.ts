@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
-import { personaAccess, UNKNOWN_ATTACHER } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
+import { personaAccess, UNKNOWN_ATTACHER } from '../auth/viewer.js'
 import { anyOf } from '../db/statements/queries.js'
 import { Refused } from '../errors.js'
 import type { ReleaseTool } from '../tool/life.js'

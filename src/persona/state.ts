@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import { jsonArrayFrom, jsonBuildObject } from 'kysely/helpers/postgres'
-import { type PersonaAccess, personaAccess, type Viewer } from '../auth/access.js'
+import { type PersonaAccess, personaAccess, type Viewer } from '../auth/viewer.js'
 import { anyOf, named, on, queries } from '../db/statements/queries.js'
 import type { Definitions } from '../tool/definition-cache.js'
 import { members, renderTool, type ToolState, toolStates } from '../tool/snapshot.js'

@@ -1,9 +1,15 @@
-import type { Expression, Kysely, SqlBool } from 'kysely'
-import { sql } from 'kysely'
+import { type Expression, type Kysely, type SqlBool, sql } from 'kysely'
 import { jsonArrayFrom, jsonBuildObject } from 'kysely/helpers/postgres'
-import { type PersonaAccess, personaAccess, seesTool, type Viewer } from '../auth/access.js'
 import { isAdmin } from '../auth/caller.js'
-import { grantsStand, type ViewerParameters, viewerWithValues } from '../auth/viewer.js'
+import {
+  grantsStand,
+  type PersonaAccess,
+  personaAccess,
+  seesTool,
+  type Viewer,
+  type ViewerParameters,
+  viewerWithValues,
+} from '../auth/viewer.js'
 import { anyOf, arrayOf, named, on, queries, val } from '../db/statements/queries.js'
 import type { ShareLevel, Tables } from '../db/tables.js'
 import { toolStates } from '../tool/snapshot.js'

@@ -1,7 +1,6 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
-import { managedAs, personaAccess } from '../auth/access.js'
 import type { Caller } from '../auth/caller.js'
-import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
+import { managedAs, personaAccess, viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { instant } from '../db/statements/queries.js'
 import type { ProposalState, ResourceKind, Tables } from '../db/tables.js'
 import { Refused, ResourceNotFound, TRY_AGAIN, Unavailable } from '../errors.js'

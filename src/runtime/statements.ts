@@ -1,7 +1,7 @@
 import { type Expression, type SqlBool, sql } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
-import { personaAccess, seesTool } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
+import { personaAccess, seesTool } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import { anyOf, lit, named, on, queries } from '../db/statements/queries.js'
 import type { CallerView } from '../db/tables.js'

@@ -1,6 +1,5 @@
 import { type Kysely, sql } from 'kysely'
-import { seesAgent } from '../auth/access.js'
-import { OPERATOR, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
+import { OPERATOR, seesAgent, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { lit, queries } from '../db/statements/queries.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'

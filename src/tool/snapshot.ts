@@ -1,4 +1,4 @@
-import { type ManagedAs, managedAs, type Viewer } from '../auth/access.js'
+import { type ManagedAs, managedAs, type Viewer } from '../auth/viewer.js'
 import { named, queries } from '../db/statements/queries.js'
 import type { VersionedState } from '../updates/resource.js'
 import { readsOf } from '../updates/statements.js'

@@ -1,6 +1,5 @@
 import { type Kysely, type SqlBool, sql, type Transaction } from 'kysely'
-import { managedTool } from '../auth/access.js'
-import { tokenWith, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
+import { managedTool, tokenWith, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { bytesOf, named, on, queries } from '../db/statements/queries.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'

@@ -1,7 +1,6 @@
 import type { Kysely } from 'kysely'
-import { seesAgent } from '../auth/access.js'
 import type { Caller } from '../auth/caller.js'
-import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
+import { seesAgent, viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import { named } from '../db/statements/queries.js'

@@ -12,9 +12,8 @@ import {
   type Transaction,
 } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
-import type { Viewer } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
-import { VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
+import { VIEWER_TYPES, type Viewer, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { columnsOf, lit, on, queries } from '../db/statements/queries.js'
 import { type Executor, type Param, type SqlTypes, type Statement, statement } from '../db/statements/statement.js'
 import type { PersonaTable, ProposalState, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
