@@ -1,6 +1,6 @@
 import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
-import type { Actor } from '../updates/audit.js'
+import type { Actor } from '../updates/resource.js'
 
 /** For each kind of row, the SQL that selects the fields that determine access. Events store them as JSON. */
 const STATES = {

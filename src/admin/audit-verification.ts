@@ -1,7 +1,7 @@
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { ResourceKind, Tables } from '../db/tables.js'
-import { auditHash } from '../updates/audit.js'
 import { inOneSnapshot } from '../updates/read.js'
+import { auditHash } from '../updates/statements.js'
 
 /** A fault in the audit trail. `version` is the version of the first affected row, or 0 for a fault of a definition. */
 export interface AuditFinding {

@@ -4,7 +4,7 @@ import { joined } from '../db/transaction.js'
 import { encryptSecret, type HeaderPlace, openSecret, type SealedSecret } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import { unusableKeys } from '../secrets/stored-keys.js'
-import type { Actor } from '../updates/audit.js'
+import type { Actor } from '../updates/resource.js'
 import { recordAccess } from './access-events.js'
 import { operatorActor } from './operator.js'
 

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { hostname, userInfo } from 'node:os'
-import type { Actor } from '../updates/audit.js'
+import type { Actor } from '../updates/resource.js'
 
 /**
  * Returns the operator as an author for the audit trail: the operating system's user and host, and the command without secret or personal values.

@@ -1,7 +1,7 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Permission, Tables, UserKind } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
-import type { Actor } from '../updates/audit.js'
+import type { Actor } from '../updates/resource.js'
 import { canonicalUuid } from '../validation/vocabulary.js'
 import { recordAccess } from './access-events.js'
 import { operatorActor } from './operator.js'

@@ -4,11 +4,11 @@ import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 
 import type { RoutePolicy } from '../auth/authenticate.js'
 import type { ResourceKind } from '../db/tables.js'
 import { InvalidRequest, type Loc, PreconditionFailed, ResourceNotFound } from '../errors.js'
-import type { Actor } from '../updates/audit.js'
 import { updateOnce } from '../updates/engine.js'
 import { requestKey } from '../updates/idempotency.js'
 import type {
   Act,
+  Actor,
   OperationOptions,
   ResourceTypes,
   Stored,

@@ -1,8 +1,7 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import type { Change } from '../updates/audit.js'
-import type { ChangedRow, PastValues } from '../updates/resource.js'
+import type { Change, ChangedRow, PastValues } from '../updates/resource.js'
 import {
   type Id,
   idOf,

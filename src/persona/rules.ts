@@ -1,9 +1,8 @@
 import { type Caller, isAdmin } from '../auth/caller.js'
 import { type Fault, Forbidden, InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
 import { bytesShown, type ToolState } from '../tool/snapshot.js'
-import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
-import type { Decision, UpdateRequest } from '../updates/resource.js'
+import type { Change, Decision, UpdateRequest } from '../updates/resource.js'
 import { canonicalUuid } from '../validation/vocabulary.js'
 import {
   BLANK_AGENT,

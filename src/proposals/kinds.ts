@@ -9,9 +9,8 @@ import type { KeyRing } from '../secrets/key-ring.js'
 import { attachedNames, namesBeside } from '../tool/function-names.js'
 import { type ToolTypes, toolResource, updateOfStored } from '../tool/resource.js'
 import { auditedValues, type ToolUpdateFields } from '../tool/rules.js'
-import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
-import type { Decision, ResourceTypes, VersionedResource } from '../updates/resource.js'
+import type { Change, Decision, ResourceTypes, VersionedResource } from '../updates/resource.js'
 
 /** The requested values of a proposal, with a hash in place of a definition and masks in place of header values. */
 export type ProposedFields = Readonly<Record<string, unknown>>

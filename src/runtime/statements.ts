@@ -8,7 +8,7 @@ import type { CallerView } from '../db/tables.js'
 import { TRY_AGAIN, Unavailable } from '../errors.js'
 import type { PersonaState } from '../persona/state.js'
 import { type ToolState, toolStates } from '../tool/snapshot.js'
-import type { Actor } from '../updates/audit.js'
+import type { Actor } from '../updates/resource.js'
 
 /* The data for a runtime. One statement reads it together with the caller, so rights, content and encrypted values are consistent. */
 

@@ -1,9 +1,8 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import type { Change } from '../updates/audit.js'
 import { SHOWN_BYTES_MAX } from '../updates/history.js'
-import type { ChangedRow } from '../updates/resource.js'
+import type { Change, ChangedRow } from '../updates/resource.js'
 import { storedDefinitions } from './definition-cache.js'
 import type { ToolState } from './snapshot.js'
 

@@ -3,9 +3,16 @@ import { managedTool, tokenWith, VIEWER_TYPES, type ViewerParameters, viewerOf }
 import { bytesOf, named, on, queries } from '../db/statements/queries.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
-import { AUDIT_TYPES, type AuditParameters, insertAudit, nextHash } from '../updates/audit.js'
 import { pagesOf, type ReadPage } from '../updates/list.js'
-import { nextVersion, type WriteParameters, writing } from '../updates/statements.js'
+import {
+  AUDIT_TYPES,
+  type AuditParameters,
+  insertAudit,
+  nextHash,
+  nextVersion,
+  type WriteParameters,
+  writing,
+} from '../updates/statements.js'
 import { COLUMNS, type ToolColumn } from './fields.js'
 import { hasNamesBeside } from './function-names.js'
 import type { CheckedDefinition, PlannedHeader } from './rules.js'

@@ -6,12 +6,12 @@ import { withRetries } from '../db/connection/retry.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { Failed, ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction, VersionGone } from '../errors.js'
-import type { Actor, AuditEntry, Change } from './audit.js'
 import { type FirstAnswer, fillKey, firstAnswer, Repeated, takeKey, wasRemovedSince } from './idempotency.js'
+import { closeProposals } from './open-proposals.js'
 import { isStale, overwrittenBy, requireDirect, requirePrecondition } from './precondition.js'
 import { readState } from './read.js'
-import type { Job, ResourceTypes, Stored, UpdateRequest, VersionedResource } from './resource.js'
-import { auditEntry, closeProposals, insertBlank, lockRow, nextId } from './statements.js'
+import type { Decision, Job, ResourceTypes, Stored, UpdateRequest, VersionedResource, Written } from './resource.js'
+import { auditEntry, insertBlank, lockRow, nextId } from './statements.js'
 import { settle, unavailableFor } from './unavailable.js'
 
 /*
@@ -21,10 +21,10 @@ import { settle, unavailableFor } from './unavailable.js'
  * only if the state that it is based on is still current. An unconfirmed commit is never repeated, and its outcome is never guessed.
  */
 
-/** The progress of an attempt. `isKeyTaken`: the attempt took the key, so the request is new. `written`: the audit row that was sent to the database, and the answer if it was stored. */
+/** The progress of an attempt. `isKeyTaken`: the attempt took the key, so the request is new. `written`: the change that was sent to the database. */
 interface Attempt<T extends ResourceTypes> {
   isKeyTaken: boolean
-  written?: { entry: AuditEntry; answer: Stored<T> }
+  written?: Written<T>
 }
 
 /**
@@ -180,8 +180,8 @@ export async function changeAsOperator<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   id: number,
   decide: (state: T['State']) => T['Decision'] | Promise<T['Decision']>,
-  actor: Actor,
-): Promise<{ name: string; version: number; changes: Change[] }> {
+  actor: UpdateRequest['actor'],
+): Promise<{ name: string; version: number; changes: Decision['changes'] }> {
   await lockRow(trx, resource.kind, id)
   const { state, decision, entry } = await decideAndWrite(trx, resource, { actor, dryRun: false }, async () => {
     const state = await readState(trx, resource, id, OPERATOR) // read after the lock was acquired

@@ -1,9 +1,8 @@
 import { sql } from 'kysely'
 import { viewerParameters } from '../auth/viewer.js'
 import { INT4_MAX } from '../db/tables.js'
-import type { Change } from './audit.js'
 import { inOneSnapshot, readState } from './read.js'
-import type { ChangedRow, Job, ReadRequest, ResourceTypes } from './resource.js'
+import type { Change, ChangedRow, Job, ReadRequest, ResourceTypes } from './resource.js'
 
 /* The history of an agent or a tool, read from its audit rows, newest first. */
 

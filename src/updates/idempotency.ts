@@ -1,9 +1,9 @@
+import { hash } from 'node:crypto'
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { classifyDatabaseError } from '../db/connection/database-error.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { IdempotencyKeyInUse, InvalidRequest } from '../errors.js'
-import { sha256 } from './audit.js'
 
 /*
  * Repeated requests with an `Idempotency-Key`. The transaction of a request first inserts its key. A concurrent request with the same key waits for
@@ -27,8 +27,8 @@ export function requestKey(
   secretKeyId: string | null = null,
 ): RequestKey | null {
   if (key === undefined) return null
-  const fingerprint = (id: string | null) => sha256(JSON.stringify([key, ...asked(id)]))
-  return { key: sha256(JSON.stringify([caller.userId, key])), secretKeyId, fingerprint }
+  const fingerprint = (id: string | null) => hash('sha256', JSON.stringify([key, ...asked(id)]))
+  return { key: hash('sha256', JSON.stringify([caller.userId, key])), secretKeyId, fingerprint }
 }
 
 /** The result of the first request with a given key. */

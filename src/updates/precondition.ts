@@ -3,8 +3,7 @@ import { isAdmin } from '../auth/caller.js'
 import { anyOf, val } from '../db/statements/queries.js'
 import type { RecentChange, ResourceKind, Tables } from '../db/tables.js'
 import { type FieldChange, PreconditionFailed, Refused } from '../errors.js'
-import type { Change } from './audit.js'
-import type { Act, Decision, Overwritten, UpdateRequest, VersionedState } from './resource.js'
+import type { Act, Change, Decision, Overwritten, UpdateRequest, VersionedState } from './resource.js'
 import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.js'
 
 /* Checks of an update in addition to the caller's rights: approval, and the preconditions of `If-Match` and `If-None-Match`. */

@@ -4,12 +4,32 @@ import type { Caller } from '../auth/caller.js'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { Executor, Statement } from '../db/statements/statement.js'
-import type { RecentChange, ResourceKind, Tables } from '../db/tables.js'
-import type { Actor, AuditEntry, Change } from './audit.js'
+import type { AuditTable, RecentChange, ResourceKind, Tables } from '../db/tables.js'
 import type { RequestKey } from './idempotency.js'
 import type { Precondition } from './tag.js'
 
 /* The interface between the update engine and one kind of resource. */
+
+/** The author of a change, for the audit trail. `actor_id` is null for the operator. `command` is the `agentctl` command without secret or personal values. */
+export type Actor = Pick<AuditTable, 'actor_id' | 'token_id' | 'request_id' | 'client_address' | 'command'>
+
+/** The values of one field before and after a change. Secrets are shown as masks. */
+export interface Change {
+  field: string
+  from: unknown
+  to: unknown
+}
+
+/** A new audit row, without the columns that the inserting statement adds: the time and the hashes of the chain. */
+export interface AuditEntry
+  extends Actor,
+    Pick<AuditTable, 'resource_kind' | 'resource_id' | 'version_before' | 'version_after' | 'fields'>,
+    Pick<AuditTable, 'difference_bytes' | 'difference_hash'> {
+  difference: string
+  taken_from: string | null
+  /** The hash of the replaced definition, in hex. Definitions are kept as long as an audit row refers to them. */
+  definition_before: string | null
+}
 
 /** Someone else's recent change that an update overwrites. `by` is an email, or `agentctl` for the operator. */
 export interface Overwritten {
@@ -170,4 +190,10 @@ export interface Stored<T extends ResourceTypes> {
   overwritten: Overwritten[]
   /** The address and tag of the proposal, if the update was proposed. */
   proposal?: { location: string; tag: string }
+}
+
+/** A change that was sent to the database: its audit row, and the answer if it was stored. */
+export interface Written<T extends ResourceTypes> {
+  entry: AuditEntry
+  answer: Stored<T>
 }

@@ -6,8 +6,8 @@ import {
   type Insertable,
   type Kysely,
   type OperationNodeSource,
+  type QueryCreator,
   type SelectQueryBuilder,
-  type SqlBool,
   sql,
   type Transaction,
 } from 'kysely'
@@ -16,12 +16,10 @@ import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { VIEWER_TYPES, type Viewer, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { columnsOf, lit, on, queries } from '../db/statements/queries.js'
 import { type Executor, type Param, type SqlTypes, type Statement, statement } from '../db/statements/statement.js'
-import type { PersonaTable, ProposalState, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
-import { type Actor, AUDIT_TYPES, type AuditEntry, type AuditParameters, auditParameters, nextHash } from './audit.js'
+import type { PersonaTable, ResourceKind, Tables, VersionedTable } from '../db/tables.js'
 import type { AnyColumnField } from './field-table.js'
-import { SHOWN_BYTES_MAX } from './history.js'
 import { recentChanges } from './precondition.js'
-import type { Decision, ResourceTypes, VersionedResource, VersionedState } from './resource.js'
+import type { Actor, AuditEntry, Decision, ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
 const { eb } = on()
 
@@ -51,6 +49,11 @@ export async function readStates<State>(db: Kysely<Tables>, query: SelectQueryBu
 function asJson<State>(query: SelectQueryBuilder<Tables, never, State>) {
   return queries().selectFrom(query.as('row')).select(sql<State>`to_json("row")`.as('state'))
 }
+
+/** A new audit row as parameters of a statement. `entry` is a row of the type `audit_values` as text. */
+export type AuditParameters = Record<'entry' | 'difference', string>
+
+export const AUDIT_TYPES: SqlTypes<AuditParameters> = { entry: 'audit_values', difference: 'json' }
 
 /** The parameters of every statement that writes an agent or a tool. */
 export type WriteParameters = ViewerParameters &
@@ -204,34 +207,44 @@ export function auditEntry<T extends ResourceTypes>(
   }
 }
 
-/**
- * Ends the open proposals that `match` selects, and removes their long values. Returns their number. Callers that also change the record must lock the
- * record first. `by` is null for the operator.
- */
-export async function endProposals(
-  trx: Kysely<Tables>,
-  end: { state: ProposalState; by: string | null; reason?: string },
-  match: Expression<SqlBool>,
-): Promise<number> {
-  const { state, by: closed_by, reason = null } = end
-  const update = trx
-    .updateTable('proposal')
-    .set({ state, closed_by, closed_at: sql<string>`clock_timestamp()`, reason })
-    .set({ definition_hash: null, fields: sql`${KEPT}`, size_bytes: sql`octet_length(${KEPT}::text)` })
-    .set({ closed_transaction_id: sql`pg_current_xact_id()`, closed_place: sql`nextval('change_place')` })
-    .where('state', '=', 'open')
-    .where(match)
-  return Number((await update.executeTakeFirst()).numUpdatedRows)
+/** Returns the parameters. The order of the values is that of the members of `audit_values` and of the view `new_audit` (migration 0016). */
+export function auditParameters(entry: AuditEntry): AuditParameters {
+  const { resource_kind, resource_id, version_before, version_after, actor_id, token_id, request_id } = entry
+  const { client_address, command, fields, difference_bytes, difference_hash, definition_before, taken_from } = entry
+  const values = [
+    ...[resource_kind, resource_id, version_before, version_after, actor_id, token_id, request_id, client_address],
+    ...[command, `{${fields.join()}}`, difference_bytes, bytes(difference_hash.toString('hex'))],
+    ...[definition_before && bytes(definition_before), taken_from],
+  ]
+  return { entry: `(${values.map(quoted).join()})`, difference: entry.difference }
 }
 
-/** SQL: the fields of a proposal, with null for the definition and for long values. */
-const KEPT = sql`(
-  select json_object_agg(key, case when key <> 'definition' and octet_length(value::text) <= ${sql.lit(SHOWN_BYTES_MAX)} then value end)
-  from json_each(fields))`
+const bytes = (hex: string) => `\\x${hex}`
 
-/** Closes the open proposals of a record if the change deletes the record. */
-export async function closeProposals(trx: Kysely<Tables>, entry: AuditEntry): Promise<void> {
-  const { resource_kind: kind, resource_id: id, actor_id: by, fields } = entry
-  if (!fields.includes('deleted') && !fields.includes('removed')) return
-  await endProposals(trx, { state: 'closed', by }, sql<boolean>`resource_kind = ${kind} and resource_id = ${id}`)
+/** Quotes a member of a row (PostgreSQL, section 8.16.6). PostgreSQL reads an empty member as null. */
+const quoted = (value: string | number | null) =>
+  value === null ? '' : `"${String(value).replaceAll(/["\\]/g, '\\$&')}"`
+
+/** The columns that the hash of an audit row covers, in the order of the parameters of `audit_hash`. Neither pruning nor erasure changes them. */
+const HASHED = [
+  ...(['previous_hash', 'resource_kind', 'resource_id', 'version_before', 'version_after', 'at'] as const),
+  ...(['actor_id', 'token_id', 'command', 'fields', 'difference_hash'] as const),
+]
+
+/** SQL: the hash of an audit row. `of` returns the expression for a column. */
+export function auditHash(of: (column: (typeof HASHED)[number]) => Expression<unknown>) {
+  return sql<Buffer>`audit_hash(${sql.join(HASHED.map(of))})`
+}
+
+/** SQL: the hash of the new audit row. `previous` is the hash of the row before it. */
+export function nextHash(param: Param<AuditParameters>, previous: Expression<Buffer>) {
+  return sql<Buffer>`next_audit_hash(${previous}, ${param('entry')})`
+}
+
+/** SQL: inserts an audit row with the hashes in `changed`. Inserts nothing if `changed` is empty. */
+export function insertAudit<Parts>(param: Param<AuditParameters>, db: QueryCreator<Tables & Parts>) {
+  return (db as unknown as QueryCreator<Tables>)
+    .insertInto('new_audit')
+    .expression(sql`select (${param('entry')}).*, ${param('difference')}, previous, hash from changed`)
+    .returning('version_after as version')
 }

@@ -1,8 +1,7 @@
 import { CommitUnknown, classifyDatabaseError, type DatabaseErrorKind } from '../db/connection/database-error.js'
 import { queries } from '../db/statements/queries.js'
 import { TRY_AGAIN, Unavailable, type UnavailableReason } from '../errors.js'
-import type { AuditEntry } from './audit.js'
-import type { Job, ResourceTypes, Stored } from './resource.js'
+import type { AuditEntry, Job, ResourceTypes, Stored, Written } from './resource.js'
 
 const NOT_REACHED = ['database_unreachable', `The database cannot be reached. ${TRY_AGAIN}`] as const
 
@@ -37,7 +36,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
 export async function settle<T extends ResourceTypes>(
   job: Job<T>,
   doubt: CommitUnknown,
-  written: { entry: AuditEntry; answer: Stored<T> } | undefined,
+  written: Written<T> | undefined,
 ): Promise<Stored<T>> {
   if (written !== undefined && (await job.database.hasStored(auditRow(written.entry)))) return written.answer
   const { act, remedy = waysToRepeat(job) } = job.resource

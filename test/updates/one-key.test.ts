@@ -1,7 +1,7 @@
+import { hash } from 'node:crypto'
 import { sql } from 'kysely'
 import t from 'tap'
 import { definitionOf } from '../../bench/world.js'
-import { sha256 } from '../../src/updates/audit.js'
 import { appOver, REQUIRED_FIELDS, worldApp } from '../app.js'
 import { ask } from '../faults/service.js'
 import { ADMIN } from '../fixtures/users.js'
@@ -128,7 +128,7 @@ t.test('409 where another transaction holds the key for longer than LOCK_TIMEOUT
   const own = await worldDatabase(t)
   const impatient = opened(t, own.url, { LOCK_TIMEOUT_MS: '100' })
   const { call } = await appOver(t, impatient)
-  const key = Buffer.from(sha256(JSON.stringify([ADMIN, 'held'])), 'hex')
+  const key = Buffer.from(hash('sha256', JSON.stringify([ADMIN, 'held'])), 'hex')
   const held = await own.database.db.startTransaction().execute()
   await held.insertInto('request_key').values({ key }).execute()
   const token = await own.token('admin@example.com')

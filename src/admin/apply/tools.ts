@@ -1,3 +1,4 @@
+import { hash as digest } from 'node:crypto'
 import { resolve } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { type Kysely, sql } from 'kysely'
@@ -22,7 +23,6 @@ import { toolCreation } from '../../tool/life.js'
 import { type ToolTypes, toolResource } from '../../tool/resource.js'
 import { changedFields, decideTool, type ToolDecision, type ToolUpdateFields } from '../../tool/rules.js'
 import { type ToolState, toolStates } from '../../tool/snapshot.js'
-import { sha256 } from '../../updates/audit.js'
 import { readStates } from '../../updates/statements.js'
 import type { ToolEntry } from '../document.js'
 import { sealedHeaders } from '../keys.js'
@@ -217,7 +217,7 @@ function givenDefinition(
   if (checked.ok) {
     const { methods, warnings } = checked
     return {
-      definition: { text, hash: sha256(text), names: functionNames(methods) },
+      definition: { text, hash: digest('sha256', text), names: functionNames(methods) },
       methods,
       warnings: warnings.length,
     }

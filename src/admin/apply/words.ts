@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely'
 import type { Tables } from '../../db/tables.js'
 import { compareIds, RELATIONS } from '../../persona/fields.js'
-import type { Change } from '../../updates/audit.js'
+import type { Change } from '../../updates/resource.js'
 import type { SectionName } from '../document.js'
 import { type Catalogue, type Id, type Matched, SECTIONS, TABLES } from './catalogue.js'
 

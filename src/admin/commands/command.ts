@@ -5,7 +5,7 @@ import { type SchemaState, schemaAdvice, schemaState } from '../../db/migrate.js
 import { NotConfigured, type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
 import { configuredKeyRing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
-import type { Actor } from '../../updates/audit.js'
+import type { Actor } from '../../updates/resource.js'
 import { parseDateTime } from '../../validation/vocabulary.js'
 import { VERSION } from '../../version.js'
 import { jsonText } from '../document-text.js'

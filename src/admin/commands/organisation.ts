@@ -1,7 +1,7 @@
 import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { unusableKeys } from '../../secrets/stored-keys.js'
-import type { Change } from '../../updates/audit.js'
+import type { Change } from '../../updates/resource.js'
 import type { Outcome } from '../apply/catalogue.js'
 import { placeholder } from '../apply/tools.js'
 import { type ApplyReport, applyOrganisation, changesSomething, countOutcomes } from '../apply.js'

@@ -5,18 +5,8 @@ import { List } from './list.js'
 import { Button, Dialog, Field, Problem, useAction, useUnsaved } from './parts.js'
 import { Changes } from './past.js'
 import { ProposalView } from './proposals.js'
-import {
-  ask,
-  changePerson,
-  EVENTS,
-  type Me,
-  mayDrop,
-  outcome,
-  type Rights,
-  rightsOf,
-  setToken,
-  unsaved,
-} from './service.js'
+import type { Me, Rights } from './service.js'
+import { ask, changePerson, EVENTS, mayDrop, outcome, rightsOf, setToken, unsaved } from './service.js'
 import { titled, visible } from './texts.js'
 import { Tool } from './tool.js'
 
