@@ -75,7 +75,7 @@ t.test('exit 78: a key file that is missing or unreadable, by its setting; where
   t.match(await agentctl('keys status', none), { status: 78, stderr: `agentctl: ${output}` })
   const advice =
     `the key file ${join(DATA_DIR, 'secret-keys')} cannot be read or created (ENOTDIR: not a directory): ` +
-    'set DATA_DIR to a folder that this user can write\n'
+    'set DATA_DIR to a folder that this user can write to\n'
   t.strictSame(unreadable, { code: 78, output: advice })
 })
 

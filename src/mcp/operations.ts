@@ -12,18 +12,18 @@ import { entityTag } from '../updates/tag.js'
 import { bodyCheck } from '../validation/json-body.js'
 import { enumeration, freeForm, identifier, isJsonObject, nullable, text } from '../validation/vocabulary.js'
 
-/* The tools that a model can call. Each sends requests to the operations of the API, which check all rules. */
+/* The MCP tools that a model can call. Each tool sends requests to operations of the API, and these check all rules. */
 
 type Body = Record<string, unknown>
 
-/** The answer of an operation. `more`: the texts of its `Warning` header, and the position of the next page. */
+/** The answer of an operation. `warnings` is its `Warning` header. `next` is the position of the next page. */
 interface Answer {
   text: string
   etag: string | undefined
   more: { warnings?: string; next?: number }
 }
 
-/** Sends a request to an operation on behalf of the caller. Reports faults of the body as faults of `argument`. Throws `CallRefused`. */
+/** Sends a request to an operation on behalf of the caller. Faults of the body become faults of `argument`. Throws `CallRefused`. */
 export type Ask = (
   method: 'GET' | 'PATCH' | 'POST' | 'PUT',
   url: string,
@@ -40,10 +40,10 @@ export function refusalOf(status: number, { detail, ...members }: Body, argument
     const place = argument && part === 'body' ? [argument, ...path] : path
     return `\n- ${place.join('.')}: ${msg}`
   })
-  return new CallRefused(`Refused, and nothing was changed. The faults:${lines.join('')}`)
+  return new CallRefused(`The call was refused and changed nothing. Its faults:${lines.join('')}`)
 }
 
-/** Returns a result with `members` and `texts`. Texts are JSON answers of operations and are inserted unchanged. */
+/** Returns a JSON object with `members` and `texts` as the result of a tool. `texts` are JSON answers of operations and are inserted unchanged. */
 function result(members: Body, texts: Record<string, string> = {}): CallToolResult {
   const others = Object.entries(texts).map(([name, json]) => `"${name}":${json}`)
   const parts = [JSON.stringify(members).slice(1, -1), ...others].filter(part => part !== '')
@@ -74,7 +74,7 @@ function operation<Input extends TObject>(
   }
 }
 
-/** Returns the schema for models. Forbids undeclared properties. Omits `$id`, because two tools must not have the same `$id`. */
+/** Returns the schema that models see. Forbids undeclared properties. Omits `$id`, because two tools must not have the same `$id`. */
 function shownSchema(schema: object): Tool['inputSchema'] {
   return JSON.parse(JSON.stringify(schema), (key, node: unknown) => {
     if (key === '$id') return undefined
@@ -113,7 +113,7 @@ function reads(kind: keyof typeof KINDS) {
   const rest =
     kind === 'agent'
       ? ". Omits the definitions and headers of the agent's tools. For a deleted agent, use history and restore instead."
-      : '. Header values are masked: send a mask back to keep the value.'
+      : '. Header values are masked. To keep a value, send its mask.'
   return [
     operation(
       `list_${kind}s`,
@@ -139,7 +139,7 @@ function reads(kind: keyof typeof KINDS) {
 }
 
 function brief(text: string): Body {
-  const { tools, ...others } = JSON.parse(text) as Body // an answer of this service
+  const { tools, ...others } = JSON.parse(text) as Body // a response from this service
   if (!Array.isArray(tools)) return others
   return { ...others, tools: tools.map(({ definition: _, custom_headers: __, ...tool }: Body) => tool) }
 }
@@ -184,7 +184,7 @@ function updates(kind: keyof typeof KINDS) {
     operation(
       `propose_${kind}_update`,
       { permission, resource, writes: true, proposes: true },
-      `Proposes an update for another person to approve. Use this tool if you cannot store the update. Takes the arguments of plan_${kind}_update, and message: the reason.`,
+      `Proposes an update for another person to approve. Use this tool if you cannot store the update. Takes the arguments of plan_${kind}_update. message: the reason.`,
       Type.Object({ ...input.properties, message }),
       async (ask, { message, ...args }) => {
         const { text, more } = await send(ask, args, { propose: true, message })
@@ -194,7 +194,7 @@ function updates(kind: keyof typeof KINDS) {
   ]
 }
 
-/** Returns the members that differ. For a definition, returns its members and paths that differ. An absent member is null. */
+/** Returns the properties that differ. Compares the properties and paths of a definition one by one. An absent property is null. */
 function changesOf(before: Body, after: Body) {
   const [from, to] = [partsOf(before), partsOf(after)]
   return [...new Set([...Object.keys(from), ...Object.keys(to)])]
@@ -255,7 +255,7 @@ export const OPERATIONS = [
   operation(
     'restore',
     { permission: 'basic', writes: true },
-    'Creates a new version of an agent or tool with the content of an earlier version. Take that version and the current etag from history.',
+    'Creates a new version of an agent or tool with the content of an earlier version. Get the version and the current etag from history.',
     Type.Object({ ...OF_EITHER, version: ID, etag: ETAG }),
     async (ask, { kind, id, version, etag }) => {
       const headers = { 'if-match': tagOf(etag), prefer: 'return=minimal' }

@@ -9,7 +9,7 @@ import { clientAddressOf } from '../http/request.js'
 import { VERSION } from '../version.js'
 import { type Ask, CallRefused, OPERATIONS, refusalOf } from './operations.js'
 
-/** The size limits of a message and of an operation's answer. Parsing more would delay other requests, so clients must use the HTTP API for more. */
+/** The size limits of a message and of an operation's answer. Parsing larger texts would delay other requests. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'To edit, call get_*, plan_*, then update_* or propose_*.' }
@@ -17,16 +17,16 @@ const SERVES = { capabilities: { tools: {} }, instructions: 'To edit, call get_*
 /** Imported at the first call, because most processes never need the package. Importing it takes a quarter of a second and 24 MB. */
 let sdk: Promise<typeof import('@modelcontextprotocol/server')> | undefined
 
-/** `POST /mcp`: the Model Context Protocol without sessions. Each tool sends requests to the operations of this application on behalf of the caller. */
+/** `POST /mcp`: the Model Context Protocol without sessions. Each tool sends requests to this application's operations on behalf of the caller. */
 export function registerMcp(app: FastifyInstance, origins: readonly string[]): void {
   app.post(
     '/mcp',
     {
       bodyLimit: BODY_BYTES_MAX,
       config: { policy: { permission: 'basic', asksWithin: true } },
-      // The package checks the members of the message. A list of messages is refused here, because the package would count it as one request.
+      // The package checks the properties of the message. The schema refuses a list of messages, which would count as one request.
       schema: { hide: true, operationId: 'mcp', body: Type.Object({}) },
-      // With DNS rebinding, the host name of any page can lead here. An Origin that equals Host is therefore not trusted.
+      // With DNS rebinding, the host name of any page can resolve to this server. An Origin that equals Host is therefore not trusted.
       onRequest: async ({ headers: { origin } }) => {
         if (origin !== undefined && !origins.includes(origin))
           throw new Forbidden('Calls from this origin are refused. The operator can add the origin to CORS_ORIGINS.')
@@ -45,7 +45,7 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
   )
 }
 
-/** Returns the request to pass to the MCP package. `accept` is replaced, because the package refuses clients that do not accept both JSON and event streams. */
+/** Returns the request for the MCP package. Replaces `accept`, because the package refuses clients that do not accept JSON and event streams. */
 function protocolRequest({ headers }: FastifyRequest): Request {
   const own = Object.entries(headers).filter(([name]) => name.startsWith('mcp-'))
   const taken = { accept: 'application/json, text/event-stream', 'content-type': 'application/json' }
@@ -75,10 +75,10 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
 /** The requests that the application sends to itself. They have no socket. */
 const inner = new WeakSet<object>()
 
-/** True if the request is part of an MCP request. Only the outer request counts against limits. */
+/** True if the application sent the request to itself for an MCP request. Only the MCP request counts against limits. */
 export const isInner = (raw: IncomingMessage): boolean => inner.has(raw)
 
-/** Returns a function that sends requests of the same caller to the application. All hooks and checks of the routes run. */
+/** Returns a function that sends requests to the application on behalf of the caller of `outer`. All hooks and checks of the routes run. */
 function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
   const remoteAddress = clientAddressOf(outer)
   const dispatch: Parameters<typeof inject>[0] = (request, response) => {

@@ -37,13 +37,13 @@ const optional = Type.Optional
 /** Converts each UUID to its canonical spelling. Returns other ids unchanged. */
 const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
 const nullableShortText = nullableColumn('text', { request: optional(nullable(shortText())), answer: nullable(text()) })
-/** The schema has no `default`: a client that sends defaults would overwrite stored values. */
+/** The schema has no `default`, because a client that fills in defaults would overwrite stored values. */
 const keptWhenAbsent = {
-  description: 'Default for a new agent: `false`. If the field is absent, an update keeps the value.',
+  description: 'New agents have `false` by default. An update without the field keeps the stored value.',
 }
 
 interface Changeable {
-  /** `owner`: the owner and administrators. `admin`: administrators. Without strict handling, `admin` fields in the requests of other users are ignored. */
+  /** `owner`: the owner and administrators change the field. `admin`: only administrators; values from others are ignored, or refused if strict. */
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
   /** True if an empty list from an editor changes nothing, because Onyx's web form always sends an empty list. */
   readonly keptIfEmpty?: true
@@ -51,7 +51,7 @@ interface Changeable {
   readonly nullWithoutMask?: 'kept'
 }
 
-/** A table that links agents to records of one kind. `section` is the list of these records in the organisation document. */
+/** A table that links agents to records of one kind. `section` names the list of these records in the organisation document. */
 export interface Link {
   readonly table: LinkTable
   readonly column: string
@@ -63,7 +63,7 @@ export interface Link {
   readonly isShare?: true
   /** The column for the user who created the link. */
   readonly attacher?: 'attached_by'
-  /** For shares: the member that names the user or group in the organisation document. */
+  /** For shares: the property that identifies the user or group in the organisation document. */
   readonly key?: string
 }
 
@@ -96,7 +96,7 @@ export const FIELDS = {
       minLength: 1,
       maxLength: SHORT_TEXT_MAX_LENGTH,
       trimmed: true,
-      description: 'Blanks at both ends are removed before the length check and are not stored.',
+      description: 'White space at both ends is removed before the length is checked and the name is stored.',
     }),
     canonical: (name: string) => name.trim(),
     answer: text(),
@@ -146,7 +146,7 @@ export const FIELDS = {
     request: optional(
       nullable(shortText(), {
         description:
-          '`""` keeps the image. With `update_mask`, `null` removes the image. Without a mask, `null` keeps it.',
+          '`""` keeps the image. `null` removes the image if the request has `update_mask`, and otherwise keeps it.',
       }),
     ),
     canonical: (id: string) => id || undefined,
@@ -157,7 +157,7 @@ export const FIELDS = {
   search_start_date: nullableColumn('timestamptz', {
     request: optional(
       nullable(dateTime(), {
-        description: 'RFC 3339. A time without an offset is in UTC. A date without a time means midnight in UTC.',
+        description: 'In RFC 3339 form. A time without an offset is in UTC. A date without a time means midnight in UTC.',
       }),
     ),
     canonical: (date: string) => parseDateTime(date) ?? null,
@@ -167,7 +167,7 @@ export const FIELDS = {
     link: link('persona_label', 'label_id', 'integer', 'Label', 'labels', {}),
     request: optional(
       nullable(ids(), {
-        description: 'With `update_mask`, `null` removes all labels, like `[]`. Without a mask, `null` keeps them.',
+        description: 'With `update_mask`, `null` removes all labels, like `[]`. Without `update_mask`, it keeps them.',
       }),
     ),
     nullWithoutMask: 'kept',
@@ -180,7 +180,7 @@ export const FIELDS = {
   display_priority: nullableColumn('integer', {
     request: optional(
       nullable(int32(), {
-        description: 'With `update_mask`, `null` removes the priority. Without a mask, `null` keeps it.',
+        description: 'With `update_mask`, `null` removes the priority. Without `update_mask`, `null` keeps it.',
       }),
     ),
     nullWithoutMask: 'kept',
@@ -191,7 +191,7 @@ export const FIELDS = {
     link: link('persona_user_file', 'user_file_id', 'text', 'File', 'user_files', {}),
     request: optional(
       nullable(list(shortText(), { maxItems: LIST_ITEMS_MAX }), {
-        description: 'With `update_mask`, `null` removes all files, like `[]`. Without a mask, `null` keeps them.',
+        description: 'With `update_mask`, `null` removes all files, like `[]`. Without `update_mask`, it keeps them.',
       }),
     ),
     canonical: canonicalIds,
@@ -210,7 +210,7 @@ export const FIELDS = {
 
 type Fields = typeof FIELDS
 
-/** A type error here means that the fields and the table's columns differ. */
+/** A type error here means that `FIELDS` and the columns of the database table differ. */
 const columns: ColumnFields<Columns, Fields> = FIELDS
 
 export type PersonaColumn = keyof Columns
@@ -260,7 +260,7 @@ export function linkOf(relation: Relation): Link {
   return FIELDS[relation].link
 }
 
-/** The old values in the audit row of a creation. */
+/** The initial values of a new agent, which the audit row of its creation contains as old values. */
 export const BLANK_AGENT = Object.fromEntries(
   CONTENT_FIELDS.map(name => {
     const field: object = FIELDS[name]
@@ -268,7 +268,7 @@ export const BLANK_AGENT = Object.fromEntries(
   }),
 ) as unknown as Readonly<PersonaContent>
 
-/** The default values of new agents in organisation documents and below `/api`. */
+/** The default values of new agents in organisation documents. Creations under `/api` use only `num_chunks`. */
 export const NEW_AGENT: Readonly<PersonaContent> = {
   ...BLANK_AGENT,
   num_chunks: 10,
@@ -278,14 +278,14 @@ export const NEW_AGENT: Readonly<PersonaContent> = {
 
 export type Id = number | string
 
-/** A linked record of an agent: its id, or its id with a permission level. */
+/** A link to a record: the record's id, or the id with a permission level. */
 export type StoredLink = Id | Share<Id>
 
 export function idOf(link: Id | { id: Id }): Id {
   return typeof link === 'object' ? link.id : link
 }
 
-/** Returns the ids of one relation without permission levels. */
+/** Returns the ids of the records in one relation, without permission levels. */
 export function idsOf(content: PersonaContent, relation: Relation): Id[] {
   const links: StoredLink[] = content[relation]
   return links.map(idOf)

@@ -45,7 +45,7 @@ export async function personaChanges(
   }
 }
 
-/** Reads the names of all records in `rows` that the viewer can see. Files are named by their ids. */
+/** Reads the names of all records in `rows` that the viewer can see. The name of a file is its id. */
 async function readNames(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -76,8 +76,8 @@ function idsIn(rows: readonly ChangedRow[], field: string): Id[] {
 }
 
 /**
- * Builds an earlier state of an agent. Shows related records as they are now. Omits records that the agent no longer has and the viewer cannot see.
- * `notes` names the omitted records.
+ * Builds an earlier state of an agent, with related records as they are now. Omits a record if the agent no longer has it and the viewer cannot see
+ * it. `notes` names the omitted records.
  */
 export async function pastPersona(
   db: Kysely<Tables>,
@@ -101,7 +101,7 @@ export async function pastPersona(
   return { state: { ...state, ...content, owner, related }, notes }
 }
 
-/** Returns the agent's current records, and the records in `others` that the viewer can see. `seen` has the ids of all returned records. */
+/** Returns the records that the agent has now, and the records in `others` that the viewer can see. `seen` has the ids of all returned records. */
 async function visibleRecords(db: Kysely<Tables>, state: PersonaState, others: Attached, viewer: ViewerParameters) {
   const found = await readReferences(db, others, viewer)
   const ids = RELATIONS.map(([relation]) => {

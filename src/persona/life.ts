@@ -25,14 +25,14 @@ import {
 } from './rules.js'
 import type { PersonaState } from './state.js'
 
-/** Creates agents. Below `/api`, like Onyx, refuses the name of another agent of the caller. Administrators cannot use the name of any other agent. */
+/** Creates agents. Under `/api`, like Onyx, refuses the name of another agent of the caller; for administrators, the name of any other agent. */
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'creation',
   decide: async (db, state, request, locks) => {
     const decision = await personaResource.decide(db, state, request, locks)
     const { name = '' } = request.fields
-    // The lock lasts until the commit, so the second of two concurrent creations finds the agent of the first.
+    // The lock lasts until the commit, so the second of two concurrent creations with this name finds the agent of the first.
     if (request.isToday) await sql`select pg_advisory_xact_lock(hashtext(${name}))`.execute(db)
     const named = db
       .selectFrom('persona')
@@ -43,7 +43,7 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
       .$if(!isAdmin(request.caller), query => query.where('owner_id', '=', request.caller.userId))
     const namesake = (await named.orderBy('id').executeTakeFirst())?.id
     if (namesake === undefined) return decision
-    if (request.isToday) throw new Refused('BAD_REQUEST', `Agent ${namesake} has this name: choose another name.`)
+    if (request.isToday) throw new Refused('BAD_REQUEST', `Agent ${namesake} already has this name: choose another.`)
     return { ...decision, namesake }
   },
 }
@@ -60,10 +60,10 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   },
 }
 
-/** If more agents than this have a tool, a request to delete the tool is refused. */
+/** The maximum number of agents that a request detaches from a tool. If the caller may update more, the deletion of the tool is refused. */
 const RELEASED_MAX = 100
 
-/** Detaches a tool from the agents that the caller may update. Without a `request`, detaches it from deleted agents. Returns the ids of the changed agents. */
+/** Detaches a tool from the agents that the caller may update or, without a `request`, from deleted agents. Returns the ids of the changed agents. */
 export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   const caller = request?.caller
   const bound = caller?.token.bound?.persona
@@ -100,7 +100,7 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
   return released
 }
 
-/** No precondition for agents: the preconditions of the request are for the tool. */
+/** The request's preconditions are for the tool, so they are not applied to the agents. */
 const [ANY, NONE] = [{ kind: 'any' }, { kind: 'none' }] as const
 
 interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
@@ -113,7 +113,7 @@ interface RestoreTypes extends Omit<PersonaTypes, 'Request'> {
   Decision: PersonaDecision & { left: ReadonlyMap<string, string> }
 }
 
-/** Restores earlier versions of agents as new versions. The rights and rules of an update apply. Deleted agents can also be restored. */
+/** Restores an earlier version of an agent as a new version. Requires the same rights as an update. Can also restore a deleted agent. */
 export const personaRestoration: VersionedResource<RestoreTypes> = {
   ...personaResource,
   act: 'restoration',
@@ -145,7 +145,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
 
 function leftOf(field: keyof PersonaContent, after: PersonaContent, then: PersonaContent): string {
   const isOfLevels = isRelation(field) && sameValue(idsOf(after, field), idsOf(then, field))
-  return isOfLevels ? `${field} (only agentctl apply can set its permission levels)` : field
+  return isOfLevels ? `${field} (only the operator can set permission levels)` : field
 }
 
 function fieldsOf(content: PersonaContent, withOwners: boolean): PersonaUpdateFields {

@@ -11,8 +11,8 @@ export function registerReadPersona(app: FastifyInstance, options: OperationOpti
     record: PersonaRecord,
     summary: 'Read Persona',
     description:
-      'Returns an agent that the caller can see. Send its `ETag` as `If-Match` of an update. With `version`, returns the agent ' +
-      'as it was in that version, but related records as they are now.',
+      'Returns an agent that the caller can see. To update the agent, send its `ETag` as `If-Match`. With `version`, returns the ' +
+      'agent as it was in that version, but related records as they are now.',
   })
 }
 

@@ -74,12 +74,12 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   takenFrom,
 }
 
-/** Locks the links of `state` that `content` lacks, so that waiting for locks ends before rights are checked. */
+/** Locks the links in `state` that `content` lacks, so that all waiting for locks ends before the rights are checked. */
 export async function lockRemoved(db: Kysely<Tables>, state: PersonaState, content: PersonaContent): Promise<void> {
   for (const [relation] of RELATIONS) await lockLinks(db, state.id, linkChanges(relation, state, content))
 }
 
-/** Returns which links of one relation to remove and to add. A share with a new level is removed and added again. */
+/** Returns the links of one relation that a change removes and adds. A share with a new level is removed and added again. */
 function linkChanges(relation: Relation, before: PersonaContent, after: PersonaContent): LinkChanges {
   const [had, has]: [StoredLink[], StoredLink[]] = [before[relation], after[relation]]
   const without = (links: StoredLink[], others: StoredLink[]) => {

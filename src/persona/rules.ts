@@ -30,14 +30,14 @@ export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpser
 export interface PersonaUpdate extends UpdateRequest {
   fields: PersonaUpdateFields
   masked: boolean
-  /** True for requests below `/api`, which follow the rules of Onyx. */
+  /** True for requests under `/api`, which follow the rules of Onyx. */
   isToday?: boolean
 }
 
-/** The newly attached ids by relation. */
+/** The ids of newly attached records, by relation. */
 export type Attached = Partial<Record<Relation, Id[]>>
 
-/** The records with newly attached ids, without those that do not exist or are hidden from the caller. */
+/** The newly attached records, without records that do not exist or are hidden from the caller. */
 export type References = Omit<Related, 'tool_ids'> & {
   tool_ids: (ToolState & { attachable: boolean })[]
   groups: number[]
@@ -57,7 +57,7 @@ export interface PersonaDecision extends Decision {
   kept: RequestField[]
   /** The fields that `null` did not change, although the caller may have meant to clear them. */
   keptByNull: RequestField[]
-  /** The id of an older agent with the same name. The caller owns that agent or is an administrator. */
+  /** The id of another agent with the same name as the new agent. The caller owns that agent or is an administrator. */
   namesake?: number
 }
 
@@ -83,7 +83,7 @@ export function decidePersona(
   return { after, changes: changedFields(state.name === '' ? BLANK_AGENT : state, content), attached, kept, keptByNull }
 }
 
-/** Returns the related records of an agent, including the newly attached ones. */
+/** Returns the related records of an agent, including newly attached records. */
 export function relatedWith({ related }: PersonaState, references: References): Related {
   return {
     tool_ids: [...related.tool_ids, ...references.tool_ids],
@@ -117,7 +117,7 @@ export function isVisible(state: Pick<PersonaState, 'deleted' | 'access'>, calle
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
 }
 
-/** Returns who may have lost access to the agent by a change: users, groups, or everyone; null if nobody. */
+/** Returns the users and groups who may lose access to the agent, and whether everyone may lose it. Returns null if nobody does. */
 export function takenFrom(before: PersonaState, after: PersonaContent): object | null {
   const left = (relation: 'users' | 'groups') => {
     const kept = after.deleted ? [] : idsOf(after, relation)
@@ -130,7 +130,7 @@ export function takenFrom(before: PersonaState, after: PersonaContent): object |
   return isTaken && !before.deleted ? taken : null
 }
 
-/** Throws `ResourceNotFound` if the agent is hidden from the caller, `Refused` if it is built in, and, unless `proposes`, `Forbidden` without the right to edit. */
+/** Throws `ResourceNotFound` for a hidden agent, `Refused` for a built-in agent and, unless `proposes`, `Forbidden` without the right to edit. */
 export function requireEditable(state: PersonaState, caller: Caller, proposes = false): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (!proposes) requireEditor(state, caller, 'You can see this agent but not edit it')
@@ -138,8 +138,8 @@ export function requireEditable(state: PersonaState, caller: Caller, proposes = 
 }
 
 /**
- * Requires the right to edit the agent, because earlier versions can contain what viewers must not see. For a deleted agent, requires the owner or an
- * administrator. Throws `ResourceNotFound` and `Forbidden`.
+ * Requires the right to edit the agent, because earlier versions can contain values that viewers must not see. If the agent is deleted, the caller
+ * must be its owner or an administrator. Throws `ResourceNotFound` and `Forbidden`.
  */
 export function requireVersions(state: PersonaState, caller: Caller): void {
   if (!state.deleted) requireEditor(state, caller, 'You can see this agent but not its earlier versions')
@@ -160,17 +160,17 @@ const isEditor = (state: PersonaState, caller: Caller) => state.access === 'edit
 function requireEditor(state: PersonaState, caller: Caller, refusal: string): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (isEditor(state, caller)) return
-  throw new Forbidden(`${refusal}. Only its owner, its editors and administrators can.`)
+  throw new Forbidden(`${refusal}. Only its owner, its editors and administrators have this right.`)
 }
 
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
 
 /**
- * Returns the content after the update. `decidePersona` checks the rights. `kept` lists the fields that the caller cannot change: `admin` fields,
- * unless the update is proposed, and `keptIfEmpty` fields with an empty list.
+ * Returns the content after the update. Fields that the caller must not change keep their values and are listed in `kept`: `admin` fields if the
+ * update is not proposed, and `keptIfEmpty` fields with an empty list. `decidePersona` checks the rights.
  */
 export function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
-  const content: PersonaContent = { ...state } // copying all members is faster than selecting some
+  const content: PersonaContent = { ...state } // copying all properties is faster than selecting some
   const values: Record<string, unknown> = content as object as Record<string, unknown>
   const kept: RequestField[] = []
   if (fields.remove_image === true) content.uploaded_image_id = null
@@ -189,7 +189,7 @@ export function appliedTo(state: PersonaState, { fields, masked, strict, caller,
   return { content, kept }
 }
 
-/** Converts a requested value to its stored form. For a relation, this is a sorted list of ids or shares, which is empty for `null`. */
+/** Converts a requested value to its stored form. The stored form of a relation is a sorted list of ids or shares. It is empty for `null`. */
 function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown, state: PersonaState): unknown {
   if (!('link' in FIELDS[name])) return value
   const ids = (value ?? []) as Id[] // the schema has checked the value
@@ -224,8 +224,8 @@ function requireRights(
 }
 
 /**
- * Requires a default agent to be public if `is_default_persona` or `is_public` changes. Below `/api`, only proposals are checked, because clients of
- * Onyx create private default agents.
+ * If `is_default_persona` or `is_public` changes, requires a default agent to be public. Direct requests under `/api` are not checked, because
+ * clients of Onyx create private default agents.
  */
 function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
   const { is_default_persona: isDefault, is_public: isPublic } = content
@@ -236,8 +236,8 @@ function requirePublicDefault(state: PersonaState, content: PersonaContent): voi
 }
 
 /**
- * Returns the fields that the caller may have meant to clear with `null`. Examines only requests with `If-Match` or strict handling. All other requests
- * can come from Onyx's web form, which always sends `null`.
+ * Returns the fields that the caller may have meant to clear with `null`. Examines only requests with `If-Match` or strict handling, because other
+ * requests can come from Onyx's web form, which always sends `null`.
  */
 function nullsThatKeep(state: PersonaState, { fields, masked, strict, precondition }: PersonaUpdate): RequestField[] {
   if (masked || !(strict || precondition.kind !== 'none')) return []
@@ -249,7 +249,7 @@ function nullsThatKeep(state: PersonaState, { fields, masked, strict, preconditi
 }
 
 function nullThatKeeps(field: RequestField): Fault {
-  const msg = 'null keeps the stored value; to clear it, name the field in update_mask'
+  const msg = 'null keeps the stored value. To clear the field, name it in update_mask'
   return { loc: ['body', field], msg, type: 'null_keeps' }
 }
 
@@ -295,7 +295,7 @@ export function shownToolsOf({ tool_ids, related }: Pick<PersonaState, 'tool_ids
 
 /** The advice if the tools of an agent exceed the size limit of one answer. */
 export const FEWER_TOOLS =
-  'The agent needs fewer or smaller tools. With Prefer: return=minimal, its tool_ids can still be updated.'
+  'The agent needs fewer or smaller tools. You can still update its tool_ids with Prefer: return=minimal.'
 
 /** Returns the size of an agent's tools in an answer, in bytes. */
 export function bytesOfTools(agent: PersonaState): number {

@@ -22,14 +22,14 @@ export interface Related {
   users: Person[]
 }
 
-/** The state of an agent, with the caller's access to the agent. */
+/** The state of an agent, with the viewer's access to the agent. */
 export interface PersonaState extends PersonaContent, VersionedState {
   access: PersonaAccess
   owner: Person | null
   related: Related
 }
 
-/** SQL: the agents `p` as rows of `PersonaState` for a viewer. */
+/** SQL: all agents as rows of `PersonaState`, with the access of the viewer. The alias of the agents is `p`. */
 export function personaStates(viewer: Viewer) {
   const { ref } = on<{ p: 'shown_persona' }>()
   const tools = toolStates(viewer)

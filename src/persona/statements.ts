@@ -59,7 +59,7 @@ export interface LinkChanges {
   put: readonly StoredLink[]
 }
 
-/** The link table of a relation, typed as `persona_user`. `end` is the column with the ids of the linked records. */
+/** Returns the link table of a relation with the type of `persona_user`. `end` is the column with the ids of the linked records. */
 const linkTable = (relation: Relation) => {
   const { table, column } = linkOf(relation)
   return { table: table as 'persona_user', end: column as 'user_id' }
@@ -91,8 +91,8 @@ export async function writeLinks(
 }
 
 /**
- * Reads the records in `attached` that the viewer may attach. Also reads tools that the viewer can see but has no right to attach. `locks`: takes the
- * locks that linking takes, so that waiting for locks ends before rights are checked.
+ * Reads the records in `attached` that the viewer may attach. Also reads tools that the viewer can see but has no right to attach. `locks`: first
+ * locks the records as an insert of links does, so that all waiting for locks ends before the rights are checked.
  */
 export async function readReferences(
   db: Kysely<Tables>,
@@ -119,7 +119,7 @@ async function lockRecords(trx: Kysely<Tables>, relation: Relation, ids: readonl
   await trx.selectFrom(table).select('id').where('id', 'in', ids.map(String)).orderBy('id').forKeyShare().execute()
 }
 
-/** SQL by relation: the records with these ids that `readReferences` returns (DECISIONS section 3). */
+/** SQL for each relation: the records with these `ids` that `readReferences` returns (DECISIONS section 3). */
 const ATTACHABLE: Record<Relation, (ids: Expression<never[]>, viewer: ViewerParameters) => Expression<unknown>> = {
   tool_ids: (ids, parameters) => {
     const viewer = viewerWithValues(parameters)
@@ -155,7 +155,7 @@ const ATTACHABLE: Record<Relation, (ids: Expression<never[]>, viewer: ViewerPara
   groups: ids => arrayOf(queries().selectFrom('user_group as g').select('g.id').where('g.id', '=', anyOf(ids))),
 }
 
-/** SQL: true if the viewer may attach the tool `t`. A tool of an MCP server requires the right to manage all tools, or ownership of the tool or the server. */
+/** SQL: true if the viewer may attach the tool `t`. For a tool of an MCP server, the viewer must manage all tools, or own the tool or server. */
 function isAttachable({ managesAll, user }: Viewer): Expression<SqlBool> {
   const { eb, exists, or, selectFrom } = on<{ t: 'tool' }>()
   const servers = selectFrom('mcp_server as m').whereRef('m.id', '=', 't.mcp_server_id').where('m.owner_id', '=', user)

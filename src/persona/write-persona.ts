@@ -14,7 +14,7 @@ import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
 import { PersonaSnapshot, PersonaUpsertRequest } from './schema.js'
 import { PERSONA_READS } from './state.js'
 
-/** The dependencies of the operations that write agents. `isToday` is true below `/api`, where the rules of Onyx apply. */
+/** The dependencies of the operations that write agents. `isToday` is true under `/api`, where the rules of Onyx apply. */
 interface PersonaOptions extends OperationOptions {
   isToday?: boolean
 }
@@ -34,9 +34,9 @@ export function registerUpdatePersona(app: FastifyInstance, options: PersonaOpti
     operationId: 'update_persona',
     summary: 'Update Persona',
     description:
-      'Changes an agent. With `update_mask`, only the fields in the mask are changed, and the body needs only these. ' +
-      'Without `update_mask`, the body must have the twelve required fields, and absent optional fields keep their values. Returns ' +
-      'the updated agent. With an empty `update_mask=` and the body `{}`, nothing changes. ' +
+      'Changes an agent and returns it. With `update_mask`, only the fields in the mask are changed, and the body needs only these. ' +
+      'Without `update_mask`, the body must have the twelve required fields, and absent optional fields keep their values. With ' +
+      'an empty `update_mask=` and the body `{}`, nothing changes. ' +
       BODY_BOUNDS,
     record: PersonaSnapshot,
     query: { update_mask: updateMask(PersonaUpsertRequest) },
@@ -56,10 +56,10 @@ export function registerUpdatePersona(app: FastifyInstance, options: PersonaOpti
               `field ${name} was kept: only ${name === 'groups' ? 'the owner or ' : ''}an administrator may change it`,
           ),
           ...(decision?.keptByNull ?? []).map(
-            name => `field ${name} was kept: null keeps the value. To clear the field, name it in update_mask`,
+            name => `field ${name} was kept, because null keeps the value. To clear the field, name it in update_mask`,
           ),
           ...overwritten.map(overwriteWarning),
-          ...outside.map(name => `field ${name} is outside the update_mask and was ignored`),
+          ...outside.map(name => `field ${name} was ignored, because it is not in update_mask`),
           ...unknownFieldWarnings(unknownWithin(PersonaUpsertRequest, body, mask)),
           ...(await attachedNames(options.database.db, decision)),
         ],
@@ -77,9 +77,9 @@ export function registerCreatePersona(app: FastifyInstance, options: PersonaOpti
     operationId: 'create_persona',
     summary: 'Create Persona',
     description:
-      'Creates an agent that the caller owns. Takes the body of an update without `update_mask`. Absent optional fields get their default values. ' +
-      'If the caller is not an administrator, fields that only administrators may set also get their default values. ' +
-      'A repeated request with the same `Idempotency-Key` does not create a second agent. ' +
+      'Creates an agent that the caller owns. The body is the same as for an update without `update_mask`. ' +
+      'Absent optional fields get their default values. If the caller is not an administrator, fields that only administrators may set also ' +
+      'get their default values. A repeated request with the same `Idempotency-Key` does not create a second agent. ' +
       BODY_BOUNDS,
     record: PersonaSnapshot,
     body: PersonaUpsertRequest,
@@ -90,7 +90,7 @@ export function registerCreatePersona(app: FastifyInstance, options: PersonaOpti
         ...{ isToday: options.isToday ?? false, fields, masked: false },
         about: () => ['persona', 'create', body],
         warnings: async ({ decision }) => [
-          ...(decision?.namesake === undefined ? [] : [`agent ${decision.namesake} has this name already`]),
+          ...(decision?.namesake === undefined ? [] : [`agent ${decision.namesake} already has this name`]),
           ...ownerShareWarnings(decision, fields),
           ...(decision?.kept ?? []).map(
             name => `field ${name} has its default value: only an administrator may set it`,
@@ -113,9 +113,9 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
     operationId: 'restore_persona',
     summary: 'Restore Persona',
     description:
-      'Creates a new version of an agent with the content of an earlier version. Requires the right to update the agent. Fields that the caller cannot change ' +
-      'keep their values, and a `Warning` names each. If a related record is deleted or hidden from the caller, nothing is restored, and 422 names the field and position of the record. ' +
-      'A deleted agent can be restored by its owner or an administrator.',
+      'Creates a new version of an agent with the content of an earlier version. Requires the right to update the agent. Fields that the ' +
+      'caller cannot change keep their values, and a `Warning` names each of them. If a related record is deleted or hidden from the caller, ' +
+      'nothing is restored, and 422 names the field and position of the record. Only the owner and administrators can restore a deleted agent.',
     record: PersonaSnapshot,
     ask: ({ body }) => ({
       warnings: async ({ decision, overwritten }) => [
@@ -137,8 +137,8 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
     operationId: 'delete_persona',
     summary: 'Delete Persona',
     description:
-      'Deletes an agent and removes its links to tools, users and other records. Its history is kept. Only its owner and administrators may delete the agent. After the ' +
-      'deletion, only they can find the agent (`GET /persona?deleted=true`) and restore it.',
+      'Deletes an agent and removes its links to tools, users and other records. The history of the agent is kept. Only the owner and ' +
+      'administrators may delete an agent. After the deletion, only they can list the agent (`GET /persona?deleted=true`) and restore it.',
     ask: () => ({ masked: false, warnings: ({ overwritten }) => overwritten.map(overwriteWarning) }),
   })
 }

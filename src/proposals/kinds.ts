@@ -15,13 +15,13 @@ import type { Change, Decision, ResourceTypes, VersionedResource } from '../upda
 /** The requested values of a proposal, with a hash in place of a definition and masks in place of header values. */
 export type ProposedFields = Readonly<Record<string, unknown>>
 
-/** Returns the new values of a decision, with shares as ids. */
+/** Returns the new values of the fields that a decision changes. Links become ids. */
 export function proposedBy({ changes }: Decision): ProposedFields {
   const proposed = ({ field, to }: Change) => (isRelation(field) ? (to as StoredLink[]).map(idOf) : to) // the field determines the type
   return Object.fromEntries(changes.map(change => [change.field, proposed(change)]))
 }
 
-/** Returns the changes of an ended proposal. Its old values, long values and definition are no longer stored. */
+/** Returns the changes of an ended proposal. The old values, long values and the definition are no longer stored. */
 export function endedChanges(fields: ProposedFields): Change[] {
   return Object.entries(fields).map(([field, to]) => {
     const none = isRelation(field) ? [] : null
@@ -34,7 +34,7 @@ export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   resource: VersionedResource<T>
   /** Returns the changes that `fields` would make to the current state. */
   differenceOf(state: T['State'], fields: ProposedFields, caller: Caller): Change[]
-  /** Returns the members of an update request that set `fields`. */
+  /** Returns the properties of an update request that sets `fields`. */
   updateOf(db: Kysely<Tables>, fields: ProposedFields, ring: KeyRing): Promise<Pick<T['Request'], 'fields'>>
   warningsOf(db: Kysely<Tables>, decision: T['Decision'], viewer: ViewerParameters): Promise<string[]>
 }
@@ -65,5 +65,5 @@ const tool: ProposalKind<ToolTypes> = {
   },
 }
 
-/** No caller mixes the functions of two kinds, so the types can be widened. */
+/** No code combines the functions of one kind with the values of another, so the types can be widened. */
 export const PROPOSAL_KINDS = { persona, tool } as unknown as Readonly<Record<ResourceKind, ProposalKind>>

@@ -17,7 +17,7 @@ export interface ProposalRow {
   author: { id: string; email: string }
   message: string
   fields: string[]
-  /** The proposed fields that changed after the base version; empty if the proposal has ended, null if the caller cannot see the record. */
+  /** The proposed fields that changed after the base version. Empty if the proposal has ended; null if the caller cannot see the record. */
   conflicts: string[] | null
   state: ProposalState
   created_at: string
@@ -40,8 +40,8 @@ export interface AskedProposals {
 }
 
 /**
- * Reads the caller's own proposals and those that the caller may decide on, sorted by id. Hides the content of records that the caller cannot see.
- * Reads ended proposals of other authors only if `id` is given, because an index finds them only by the record's id.
+ * Reads the caller's own proposals and the proposals that the caller may decide on, sorted by id. With `proposal`, reads only this proposal. Without
+ * `proposal`, reads ended proposals of other authors only if `id` is given, because the index of records finds them.
  */
 export async function readProposals(
   db: Kysely<Tables>,
@@ -100,12 +100,12 @@ export async function readProposal(db: Kysely<Tables>, caller: Caller, id = 0): 
   return row
 }
 
-/** Reads the new values of a proposal. The caller's right to see the proposal must have been checked. */
+/** Reads the proposed values of a proposal. The caller's right to see the proposal must have been checked. */
 export async function readFields(db: Kysely<Tables>, { id }: ProposalRow): Promise<ProposedFields> {
   return (await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirstOrThrow()).fields
 }
 
-/** The limits of open proposals. `OF_BOTH_MAX` is for one author and one record. */
+/** The limits on open proposals. `OF_BOTH_MAX` applies to the proposals of one author for one record. */
 const [OF_AUTHOR_MAX, OF_BOTH_MAX, OF_RECORD_MAX, MIB_OF_RECORD_MAX] = [100, 5, 20, 64]
 
 interface NewProposal {
@@ -160,7 +160,7 @@ export async function requireRoom(trx: Transaction<Tables>, { kind, record, auth
   if (full !== undefined) throw new Refused('PROPOSALS_FULL', full)
 }
 
-/** The error if the caller's rights have changed since they were read. */
+/** Returns the error for a caller whose rights have changed since they were read. */
 export function rightsChanged(): Unavailable {
   return new Unavailable('overloaded', `Your rights were changed during this request. ${TRY_AGAIN}`, 'not_applied')
 }

@@ -31,8 +31,8 @@ import { insertProposal, type ProposalRow, readFields, readProposal, requireRoom
 /* Every decision on a proposal first locks the agent or tool, so only one of two concurrent decisions takes effect. */
 
 /**
- * Stores an update as a proposal. The update is checked like a direct update, but the author needs no right to edit. Throws the errors of an update, and
- * `Refused` if there are too many proposals.
+ * Stores an update as a proposal, with the checks of a direct update. To propose a change of an agent, the author needs only the right to see the
+ * agent. Throws the errors of an update, and `Refused` if there are too many open proposals.
  */
 export const propose: Propose = async (job, message) => {
   const { database, request } = job
@@ -88,7 +88,7 @@ function answerOf<T extends ResourceTypes>(row: ProposalRow, decision: T['Decisi
 
 const ACTS = {
   approve:
-    'Approves a proposal: stores its update with the rights of the caller. Requires the `ETag` of the proposal as `If-Match`. Authors cannot ' +
+    'Approves a proposal and stores its update with the rights of the caller. Requires the `ETag` of the proposal as `If-Match`. Authors cannot ' +
     'approve their own proposals, unless the service runs with `APPROVAL=anyone`. If a proposed field has changed since the base version, ' +
     'nothing is stored, and 409 names the field.',
   reject: 'Rejects a proposal with a reason. Requires the right to update the record.',
@@ -217,7 +217,7 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
 }
 
 const STALE_READ =
-  'If-Match is not the current ETag of this proposal: its agent or tool has changed, or the tag is wrong. Send GET /proposals/{id} again.'
+  'If-Match is not the current ETag of this proposal, because its agent or tool has changed or the tag is wrong. Send GET /proposals/{id} again.'
 const CONFLICT =
   'Proposed fields have changed since the base version, so this proposal cannot be approved. Its author can read the record and propose the change again.'
 
@@ -236,5 +236,5 @@ const FAULTS_NAMED_MAX = 5
 /** The error for a proposal that was valid when it was stored but is not valid now. */
 function unusable({ faults }: InvalidRequest): Refused {
   const named = faults.slice(0, FAULTS_NAMED_MAX).map(({ loc: [, ...place], msg }) => `${place.join('.')}: ${msg}`)
-  return new Refused('PROPOSAL_UNUSABLE', `You cannot approve this proposal now. ${named.join('; ')}`)
+  return new Refused('PROPOSAL_UNUSABLE', `You cannot approve this proposal. Its faults: ${named.join('; ')}`)
 }

@@ -1,14 +1,14 @@
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync, type KeyObject, randomBytes } from 'node:crypto'
 import type { KeyRing } from './key-ring.js'
 
-/** The tool and header of a value. Decryption requires the place that encryption used. */
+/** The tool and the custom header that a secret value belongs to. Decryption requires the same place as encryption. */
 export interface HeaderPlace {
   toolId: number
-  /** Compared without regard to case. */
+  /** Upper and lower case count as the same. */
   headerName: string
 }
 
-/** An encrypted value. `nonce` has 12 bytes. `ciphertext` ends with a 16-byte tag. */
+/** An encrypted value. `nonce` has 12 bytes. `ciphertext` ends with a 16-byte authentication tag. */
 export interface SealedSecret {
   keyId: string
   nonce: Buffer
@@ -21,7 +21,7 @@ const TAG_BYTES = 16
 const HEADER_VALUE_PURPOSE = 'custom-header-value/1'
 const REQUEST_PURPOSE = 'request-fingerprint/1'
 
-/** Encrypts a header value for its place. Uses the ring's first key (AES-256-GCM, random nonce). */
+/** Encrypts a header value for its place with the first key of the ring (AES-256-GCM, random nonce). */
 export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPlace): SealedSecret {
   const keyId = ring.currentId
   const nonce = randomBytes(NONCE_BYTES)
@@ -33,8 +33,8 @@ export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPla
 }
 
 /**
- * Decrypts a header value, or returns the problem. `key_missing`: the ring lacks the key. `does_not_open`: the value was changed, moved, or encrypted
- * with another key of the same id.
+ * Decrypts a header value, or returns the problem. `key_missing`: the ring lacks the key. `does_not_open`: the value was changed or moved to another
+ * place, or it was encrypted with a different key that has the same id.
  */
 export function openSecret(
   ring: KeyRing,
@@ -53,7 +53,7 @@ export function openSecret(
   }
 }
 
-/** Returns the HMAC, in hex, of a header value for the fingerprint of a request. Returns null if `keyId` is null or the ring lacks the key. */
+/** Returns the HMAC of a header value in hex, for the fingerprint of a request. Returns null if `keyId` is null or the ring lacks the key. */
 export function requestHash(ring: KeyRing, keyId: string | null, value: string): string | null {
   const key = keyId === null ? undefined : ring.keys.get(keyId)
   if (key === undefined) return null
@@ -62,7 +62,7 @@ export function requestHash(ring: KeyRing, keyId: string | null, value: string):
     .digest('hex')
 }
 
-/** Joins the parts, each preceded by its length in 4 bytes, so that different places have different bytes. */
+/** Encodes a place. Each part is preceded by its length in 4 bytes, so that different places have different encodings. */
 function placeData({ toolId, headerName }: HeaderPlace): Buffer {
   return Buffer.concat(
     [HEADER_VALUE_PURPOSE, String(toolId), headerName.toLowerCase()].flatMap(part => {

@@ -13,8 +13,8 @@ interface Settings {
 }
 
 /**
- * Returns the configured key ring. By default, the embedded database uses a key file next to its data. A missing file is created. An external database
- * has no default, because a file could be lost with the container. Throws `KeyRingMissing`.
+ * Returns the configured key ring. By default, the embedded database uses a key file next to its data, and creates the file if it is missing. An
+ * external database has no default, because a key file could be lost with the container. Throws `KeyRingMissing`.
  */
 export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
   try {
@@ -26,22 +26,22 @@ export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
     const place = variable ?? `the key file ${keyFileIn(database.dataDir)}`
     if (error instanceof InvalidKeyRing) throw new KeyRingMissing(`${place}: ${error.message}`)
     if (!(error instanceof Error && 'code' in error)) throw error
-    const reason = error.message.split(', ', 1)[0] // omits the path, because someone may have set the variable to the key itself
+    const reason = error.message.split(', ', 1)[0] // omits the path, because the variable may contain a key instead of a path
     throw new KeyRingMissing(
       variable === undefined
-        ? `${place} cannot be read or created (${reason}): set DATA_DIR to a folder that this user can write`
+        ? `${place} cannot be read or created (${reason}): set DATA_DIR to a folder that this user can write to`
         : `${place}: the file cannot be read (${reason}). It must contain keys in the form id:base64. Create a key with: agentctl keys generate`,
     )
   }
   throw new KeyRingMissing(
-    'an external database needs a key ring for the secrets of tools: set SECRET_KEYS or SECRET_KEYS_FILE. ' +
+    'with an external database, the service needs keys to encrypt the secrets of tools: set SECRET_KEYS or SECRET_KEYS_FILE. ' +
       'Create a key with: agentctl keys generate',
   )
 }
 
 const keyFileIn = (dataDir: string) => join(dataDir, 'secret-keys')
 
-/** Reads the key file of the embedded database, or creates it. A new file gets its name when it is complete. */
+/** Reads the key file of the embedded database. Creates a missing file under another name first, so that no process reads an incomplete file. */
 function ownKeyFile(dataDir: string): string {
   const path = keyFileIn(dataDir)
   if (!existsSync(path)) {
@@ -52,7 +52,7 @@ function ownKeyFile(dataDir: string): string {
       writeFileSync(draft, `${generateKey()}\n`, { flag: 'wx', mode: 0o600, flush: true })
       linkSync(draft, path)
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // EEXIST: another process has created the file, and both processes use its key
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // EEXIST: another process has created the file, and both use its key
     } finally {
       rmSync(draft, { force: true })
     }

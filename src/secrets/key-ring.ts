@@ -1,7 +1,7 @@
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
 
 const KEY_BYTES = 32
-// The text form of a 32-byte key is longer than any valid id, so a key in the place of an id is refused and not shown.
+// A 32-byte key in base64 is longer than any valid id, so a key that is given as an id is refused and not shown.
 const KEY_ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$/
 const ID_FORM = 'an id has 1 to 32 characters (letters, digits, "_", "." and "-") and begins with a letter or digit'
 const BASE_64 = /^[A-Za-z0-9+/]+={0,2}$/
@@ -22,7 +22,7 @@ export interface KeyRing {
   keys: ReadonlyMap<string, KeyObject>
 }
 
-/** Parses a key ring. Entries are `id:base64` with a 32-byte key, separated by commas or white space. Comments start with `#`. Throws `InvalidKeyRing`. */
+/** Parses a key ring: `id:base64` entries with 32-byte keys, separated by commas or white space. `#` starts a comment. Throws `InvalidKeyRing`. */
 export function parseKeyRing(text: string): KeyRing {
   const keys = new Map<string, KeyObject>()
   const entries = text.replace(/#[^\r\n]*/g, '').split(/[\s,]+/)
@@ -42,7 +42,7 @@ export function parseKeyRing(text: string): KeyRing {
   return { currentId, keys }
 }
 
-/** Returns a random `id:base64` entry for a key ring. The default id is today's date with four random hex digits. Throws `InvalidKeyRing` for an invalid id. */
+/** Generates a key and returns its `id:base64` entry. By default, the id is today's date with four random hex digits. Throws `InvalidKeyRing`. */
 export function generateKey(id = `${new Date().toISOString().slice(0, 10)}-${randomBytes(2).toString('hex')}`): string {
   if (!KEY_ID.test(id)) throw new InvalidKeyRing([ID_FORM])
   return `${id}:${randomBytes(KEY_BYTES).toString('base64')}`

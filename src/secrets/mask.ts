@@ -2,12 +2,12 @@ import { randomBytes } from 'node:crypto'
 
 const MASK_BYTES = 6
 
-/** Returns a new random mask in hex. Every stored value has its own mask. */
+/** Returns a new random mask in hex. Each stored secret has its own mask. */
 export function newMask(): string {
   return randomBytes(MASK_BYTES).toString('hex')
 }
 
-/** Returns the text that answers show in place of a secret: `****#` and 12 hex digits. Masks of version 2.1 are longer and are cut. */
+/** Returns the text that answers show in place of a secret: `****#` and 12 hex digits. Shortens the longer masks that version 2.1 stored. */
 export function shownMask(mask: string): string {
   return `****#${mask.slice(0, 2 * MASK_BYTES)}`
 }

@@ -5,8 +5,8 @@ import { KeyRingMissing } from './configured-ring.js'
 import type { KeyRing } from './key-ring.js'
 
 /**
- * Decrypts one stored value for each key id in use. Returns the ids whose key is wrong or missing in the ring. Throws `KeyRingMissing` if the ring's
- * first key is wrong, because the ring would encrypt with a second key of the same id.
+ * Decrypts one stored secret for each key id in use. Returns the ids whose keys are wrong or missing in the ring. Throws `KeyRingMissing` if the
+ * ring's first key is wrong, because new secrets would then be encrypted with a different key of the same id.
  */
 export async function unusableKeys(db: Kysely<Tables>, ring: KeyRing): Promise<string[]> {
   const { rows } = await sql<SealedSecret & HeaderPlace>`

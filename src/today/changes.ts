@@ -26,14 +26,14 @@ const ShareRequest = Type.Object({
   ...{ user_shares: absent(list(Type.Unknown())), group_shares: absent(list(Type.Unknown())) },
   public_permission: absent(text()),
 })
-/** Fields with permission levels. Only the operator can set levels, so each field is mapped to the field to send instead. */
+/** Fields with permission levels, which only the operator can set. Each is mapped to the field to send instead. */
 const LEVELS = { user_shares: 'user_ids', group_shares: 'group_ids', public_permission: 'is_public' }
 
 const AGENTS = { permission: 'admin', resource: 'persona', writes: true } as const
 const AGENT = { ...AGENTS, lookup: PERSONA_READS.lookup }
 const TOOLS = { permission: 'manage:actions', resource: 'tool', writes: true } as const
 
-/** Registers the routes that change agents or tools and have no counterpart at the root. `update` is the handler of `update_persona`. */
+/** Registers the routes under `/api` that change agents or tools and do not exist outside `/api`. `update` is the handler of `update_persona`. */
 export function registerChanges(today: FastifyInstance, options: OperationOptions, update: RouteHandlerMethod): void {
   patch('/persona/:persona_id/share', { ...AGENT, permission: 'basic' }, ShareRequest, async (request, reply, body) => {
     requireKept(body, LEVELS)
@@ -45,7 +45,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   })
   patch('/admin/persona/:persona_id/listed', AGENT, Type.Object({ is_listed: flag() }), async (request, _, body) => {
     const { persona_id: id = 0 } = request.params as { persona_id?: number }
-    return await changeAgents(request, [id], () => ({ is_visible: body.is_listed })) // an update at the root cannot change `is_visible`
+    return await changeAgents(request, [id], () => ({ is_visible: body.is_listed })) // `update_persona` cannot change `is_visible`
   })
   const Priorities = Type.Object({ display_priority_map: freeForm() })
   patch('/admin/agents/display-priorities', AGENTS, Priorities, async (request, _, { display_priority_map: map }) => {
@@ -110,7 +110,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     if (basis.preconditionRequired || basis.caller.token.requiresIfMatch)
       throw new Refused(
         'PRECONDITION_REQUIRED',
-        'This operation does not support If-Match, which the operator requires for every update. Ask the operator to allow updates without it.',
+        'This operation does not support If-Match, which the operator requires for every update. Ask the operator to allow updates without If-Match.',
       )
     if (!ids.every(isInt4)) throw new ResourceNotFound(kind)
     const changing: VersionedResource<T> = {
@@ -121,7 +121,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
         return decide(state, request)
       },
     }
-    const asked = { ...basis, kind, id: 0, fields: {}, key: null, minimal: true } as T['Request'] // `decide` needs no other members
+    const asked = { ...basis, kind, id: 0, fields: {}, key: null, minimal: true } as T['Request'] // `decide` needs no other properties
     await storeTogether({ database: options.database, resource: changing, request: asked }, ids)
     return null
   }

@@ -7,14 +7,14 @@ import { type PersonaSnapshot, PersonaUpsertRequest } from '../persona/schema.js
 import { words } from '../updates/field-table.js'
 import { flag, identifier, list, nullable } from '../validation/vocabulary.js'
 
-/* Converts requests and answers between Onyx's newer API below `/api` and the API at the root. */
+/* Converts requests and answers between Onyx's newer API under `/api` and the API without this prefix. */
 
-/** The fields that only the API at the root requires. Below `/api`, a field that is absent or null keeps its stored value. */
+/** The fields that are required only outside `/api`. Under `/api`, a field that is absent or null keeps its stored value. */
 const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')
 
 const EMPTY = 'an empty list'
 const LISTS = { hierarchy_node_ids: EMPTY, document_ids: EMPTY, skill_ids: EMPTY }
-/** The fields that Onyx stores and this service does not, each with the value to send instead. */
+/** The fields that Onyx stores but this service does not. Each is mapped to the value to send instead. */
 const NOT_KEPT = { ...LISTS, default_model_configuration_id: 'null' }
 
 /** Returns the schema of a field that can be absent or null. */
@@ -27,7 +27,7 @@ export const NewerPersonaRequest = Type.Object({
   ...Object.fromEntries(Object.keys(LISTS).map(name => [name, absent(list(Type.Unknown()))])),
 })
 
-/** Converts a body to the form of the API at the root. `creates`: adds the defaults of a creation. Throws the errors of `requireKept`. */
+/** Converts a body under `/api` to the form of the API without this prefix. `creates`: adds a default. Throws the errors of `requireKept`. */
 export function rootRequest(
   { is_featured: featured, ...body }: Static<typeof NewerPersonaRequest> & Record<string, unknown>,
   creates: boolean,
@@ -39,7 +39,7 @@ export function rootRequest(
   return { ...(creates && { num_chunks: NEW_AGENT.num_chunks }), ...body, ...named }
 }
 
-/** Throws `InvalidRequest` if the body sets one of `fields`. Allows null and, if the value in `fields` is `EMPTY`, an empty list. */
+/** Throws `InvalidRequest` if the body sets one of `fields`. A field may be null or, if it is mapped to `EMPTY`, an empty list. */
 export function requireKept(body: Readonly<Record<string, unknown>>, fields: Readonly<Record<string, string>>): void {
   const faults = Object.entries(fields).flatMap(([name, taken]) => {
     const value = body[name] ?? null
@@ -88,7 +88,7 @@ export async function newerMembers(
   })
 }
 
-/** Appends members to the JSON text of a record. Does not parse the text, so that numbers in definitions keep their form. */
+/** Appends properties to the JSON text of a record. Does not parse the text, so that numbers in definitions keep their form. */
 export function withMembers(record: string, members: object = {}): string {
   return `${record.slice(0, -1)},${JSON.stringify(members).slice(1)}`
 }

@@ -24,7 +24,7 @@ const RECORDS_MAX = 1_000
 type Asked = Partial<Record<'editable' | 'custom', boolean>>
 
 const AdminQuery = Type.Object({ get_editable: queryFlag('true'), include_deleted: queryFlag('ignored') })
-const DELETED_LEFT_OUT = 'include_deleted is ignored: GET /persona?deleted=true lists deleted agents'
+const DELETED_LEFT_OUT = 'include_deleted is ignored: to list deleted agents, use GET /persona?deleted=true'
 
 const LISTS = [
   { path: '/persona', resource: 'persona', asked: {} },
@@ -98,6 +98,6 @@ function idsOf(kind: 'persona' | 'tool', found: readonly { id: number; bytes: nu
   const isLong = found.length > RECORDS_MAX
   if (!isLong && bytes <= bytesMax) return sql<number[]>`${found.map(({ id }) => id)}::integer[]`
   const type = isLong ? 'list_too_long' : 'snapshot_too_large'
-  const what = isLong ? `has more than ${RECORDS_MAX} records` : `takes ${bytes} bytes, over the limit of ${bytesMax}`
-  throw new InvalidRequest([{ loc: ['path'], msg: `The list ${what}: read its pages at /${kind}?limit=100`, type }])
+  const what = isLong ? `has more than ${RECORDS_MAX} records` : `takes ${bytes} bytes, but the limit is ${bytesMax}`
+  throw new InvalidRequest([{ loc: ['path'], msg: `The list ${what}: read pages with GET /${kind}?limit=100`, type }])
 }

@@ -18,7 +18,7 @@ import { registerLists } from './lists.js'
 
 const PREFIX = '/api'
 
-/** Registers the operations of Onyx's newer API below `/api`. */
+/** Registers the operations of Onyx's newer API under `/api`. */
 export function registerToday(app: FastifyInstance, options: ToolOptions): void {
   const register = async (today: FastifyInstance) => {
     const handlers = registerNewerForm(today, options.database)
@@ -37,7 +37,7 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
   app.register(register, { prefix: PREFIX })
 }
 
-/** Makes operations that are registered after this call use the newer form, and hides them from the OpenAPI document. Returns their handlers by operation id. */
+/** Gives operations that are registered later the newer form, and hides them from the OpenAPI document. Returns their handlers by operation id. */
 function registerNewerForm(today: FastifyInstance, database: Database): ReadonlyMap<string, RouteHandlerMethod> {
   const handlers = new Map<string, RouteHandlerMethod>()
   today.addHook('onRoute', route => {
@@ -71,7 +71,7 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
 /** Adds the fields of the newer API to the JSON text of an agent. Returns other JSON text unchanged. */
 async function inNewerForm({ policy, query }: FastifyRequest, text: string, database: Database): Promise<string> {
   if (!text.startsWith('{')) return text
-  const agent = JSON.parse(text) // an answer of this service
+  const agent = JSON.parse(text) // a response from this service
   if (!('is_visible' in agent)) return text
   const { dry_run: isDry, version } = query as { dry_run?: boolean; version?: number }
   const added = version === undefined ? 'viewer' : undefined

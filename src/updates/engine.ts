@@ -15,21 +15,21 @@ import { auditEntry, insertBlank, lockRow, nextId } from './statements.js'
 import { settle, unavailableFor } from './unavailable.js'
 
 /*
- * Creates, updates, deletes and restores agents and tools, for requests and for the operator. An update of a resource's own columns without an
- * Idempotency-Key is first tried as one writing statement, which stores nothing if the row is locked, or if its version or the caller's rights have
- * changed. If it stores nothing, and for all other requests, a transaction takes the key, locks the row and reads the state again. A decision is stored
- * only if the state that it is based on is still current. An unconfirmed commit is never repeated, and its outcome is never guessed.
+ * Creates, updates, deletes and restores agents and tools, for requests and for the operator. If an update has no `Idempotency-Key` and changes only
+ * columns of the resource's own row, the engine first tries a single statement. The statement stores nothing if the row is locked, or if the row's
+ * version or the caller's rights have changed. In this case, and for all other requests, a transaction claims the key, locks the row, reads its state
+ * and decides again. An unconfirmed commit is never repeated, and its outcome is never guessed.
  */
 
-/** The progress of an attempt. `isKeyTaken`: the attempt took the key, so the request is new. `written`: the change that was sent to the database. */
+/** The progress of one attempt. `isKeyTaken`: the request's key, if any, has been claimed. `written`: the change that was sent to the database. */
 interface Attempt<T extends ResourceTypes> {
   isKeyTaken: boolean
   written?: Written<T>
 }
 
 /**
- * Answers a repeated request, or calls `store`. A hidden resource is refused before the decision reads anything, so that the response time does not
- * reveal the resource. Throws `InvalidRequest` if the key belongs to a different request, and the errors of `store`.
+ * Answers a repeated request, and calls `store` for any other request. Refuses a hidden resource before reading related records, so that the response
+ * time does not reveal that the resource exists. Throws `InvalidRequest` if the key was used for a different request, and the errors of `store`.
  */
 export async function updateOnce<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   const { database, resource, request } = job
@@ -41,7 +41,7 @@ export async function updateOnce<T extends ResourceTypes>(job: Job<T>, state: T[
   return await store(job, state)
 }
 
-/** Answers a repeated request with the current record and the version of the first answer. Throws `VersionGone` if the caller can no longer see the record. */
+/** Answers a repeated request with the current record and the first answer's version. Throws `VersionGone` if the caller cannot see the record. */
 async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer): Promise<Stored<T>> {
   const { resource, request, database } = job
   const { kind, act } = resource
@@ -58,7 +58,7 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
     if (error instanceof ResourceNotFound)
       throw new VersionGone(
         'deleted',
-        `This request was applied before, but record ${id} is now deleted or hidden from you.`,
+        `This request was already applied, but record ${id} is now deleted or hidden from you.`,
       )
     const failure = error instanceof Unavailable ? error : unavailableFor(error)
     if (failure === undefined || failure.outcome === 'applied') throw failure ?? error
@@ -68,8 +68,8 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
 }
 
 /**
- * Stores the changes of a request. `state` was read together with the caller; null if the transaction has to read it. Throws `ResourceNotFound`,
- * `PreconditionFailed`, `IdempotencyKeyInUse`, `Unavailable` with the outcome, and the errors of `decide`.
+ * Decides on a request and stores its changes. `state` is the state that was read together with the caller, or null if the transaction must read it.
+ * Throws `ResourceNotFound`, `PreconditionFailed`, `IdempotencyKeyInUse`, `Unavailable` with the outcome, and the errors of `decide`.
  */
 export async function store<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   const work = async (attempt: Attempt<T>) =>
@@ -77,12 +77,12 @@ export async function store<T extends ResourceTypes>(job: Job<T>, state: T['Stat
   return await settled(job, work)
 }
 
-/** Applies a request without a key to each of the resources, in one transaction. Throws the errors of `store`. */
+/** Applies a request to all resources in `ids` in one transaction. The request must have no `Idempotency-Key`. Throws the errors of `store`. */
 export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: readonly number[]): Promise<void> {
   const { database, request } = job
   await settled(job, attempt =>
     inTransaction(database, { rollback: request.dryRun }, async trx => {
-      // One after another, so that a caller without rights on the first resource does not lock the others.
+      // Not in parallel, so that a caller without rights on the first resource does not lock the others.
       for (const id of ids.toSorted((a, b) => a - b)) {
         const { entry, answer } = await storeLocked(trx, { ...job, request: { ...request, id } })
         if (entry !== undefined) attempt.written = { entry, answer }
@@ -93,8 +93,8 @@ export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: r
 }
 
 /**
- * Runs `work`. Retries it after an error that proves that nothing was applied. Answers the request if it is a repeated one. If a commit was not
- * confirmed, finds out whether the change was stored.
+ * Runs `work`, and runs it again after an error that proves that nothing was stored. Answers a repeated request. After an unconfirmed commit, finds
+ * out whether the change was stored.
  */
 async function settled<T extends ResourceTypes, Result>(
   job: Job<T>,
@@ -117,7 +117,7 @@ async function settled<T extends ResourceTypes, Result>(
   }
 }
 
-/** Stores a change without a transaction. Returns undefined if the request needs a transaction, or if the row is locked or has changed since it was read. */
+/** Stores a change with one statement. Returns undefined if the request needs a transaction, or if the row is locked or was changed meanwhile. */
 async function storeAlone<T extends ResourceTypes>(
   job: Job<T>,
   state: T['State'] | null,
@@ -147,12 +147,12 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
   const { database, resource, request } = job
   const { key, dryRun, caller } = request
   const creates = resource.act === 'creation'
-  const id = creates ? await nextId(database.db, resource.kind) : request.id // the id is needed for encrypting values
+  const id = creates ? await nextId(database.db, resource.kind) : request.id // header values are encrypted for the id
   return await inTransaction(database, { rollback: dryRun }, async trx => {
     if (key !== null) await takeKey(trx, key)
     attempt.isKeyTaken = true
     if (creates && !(await insertBlank(trx, resource, id, caller.userId)))
-      throw new Unavailable('overloaded', `The id of the new record is in use. ${TRY_AGAIN}`, 'not_applied')
+      throw new Unavailable('overloaded', `The new record's id is already in use. ${TRY_AGAIN}`, 'not_applied')
     const { answer, entry } = await storeLocked(trx, { resource, request: { ...request, id } })
     if (key !== null) await fillKey(trx, key, answer)
     if (entry !== undefined) attempt.written = { entry, answer }
@@ -162,7 +162,7 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
 
 type Asked<T extends ResourceTypes> = Pick<Job<T>, 'resource' | 'request'>
 
-/** Stores the changes of a request in the current transaction, with the caller's current rights. Throws the errors of `store`. */
+/** Decides on a request with the caller's current rights and stores its changes, in the current transaction. Throws the errors of `store`. */
 export async function storeLocked<T extends ResourceTypes>(trx: Transaction<Tables>, { resource, request }: Asked<T>) {
   await lockRow(trx, resource.kind, request.id)
   const { answer, entry } = await decideAndWrite(trx, resource, request, async () => {
@@ -193,7 +193,7 @@ export async function changeAsOperator<T extends ResourceTypes>(
 /** The maximum number of attempts if shares or rights keep changing while the row is locked. */
 const LOCKED_TRIES_MAX = 5
 
-/** Decides on a locked row and stores the decision. Decides again if shares or rights change meanwhile, because they are not locked. */
+/** Decides on a locked row and stores the decision. Tries again if shares or rights change meanwhile, because the lock does not cover them. */
 async function decideAndWrite<T extends ResourceTypes, More>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
@@ -209,10 +209,10 @@ async function decideAndWrite<T extends ResourceTypes, More>(
     await closeProposals(trx, entry)
     return { ...made, entry }
   }
-  throw new Unavailable('overloaded', `Shares or rights changed during each attempt. ${TRY_AGAIN}`, 'not_applied')
+  throw new Unavailable('overloaded', `Shares or rights kept changing during this request. ${TRY_AGAIN}`, 'not_applied')
 }
 
-/** Reads the current caller and resource. Throws `ResourceNotFound` and the errors of the authentication. */
+/** Authenticates the caller again and reads the current resource. Throws `ResourceNotFound` and the errors of the authentication. */
 export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, { resource, request }: Asked<T>) {
   const { statement } = resource.reads.lookup
   const { caller, prefetched } = await request.readNow(db, { statement, id: request.id })
@@ -228,7 +228,7 @@ export async function decide<T extends ResourceTypes>(
   locks = false,
 ): Promise<T['Decision']> {
   const decision = await resource.decide(db, state, request, locks).catch(error => {
-    // If `If-Match` names an older version, a header's mask can be of that version. The answer is then a 412 with the changes since.
+    // The unknown mask can come from the older version that `If-Match` names. The request then fails with 412, which lists the changes.
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined
   })
@@ -242,7 +242,7 @@ async function answerOf<T extends ResourceTypes>(
   state: T['State'],
   decision: T['Decision'],
 ): Promise<Stored<T>> {
-  // An update with a stale tag succeeds if it changes nothing. Its client has not seen the current state, so the answer has the snapshot.
+  // An update with an outdated `If-Match` succeeds if it changes nothing. The client has not seen the current state, so the answer contains it.
   const isMinimal = request.minimal && !(decision.changes.length === 0 && isStale(request, state))
   const snapshot = isMinimal ? null : await resource.render(db, decision.after, request.snapshotBytesMax)
   const overwritten = await overwrittenBy(db, request, state, decision.changes)

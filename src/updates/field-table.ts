@@ -2,27 +2,27 @@ import type { TSchema } from '@sinclair/typebox'
 import type { Selectable } from 'kysely'
 import type { VersionedTable } from '../db/tables.js'
 
-/* Types and functions for the table of a resource's fields. Schemas, statements, audit rows and organisation documents are derived from this table. */
+/* Types and functions for field tables, which describe the fields of a resource. Schemas, statements and audit rows derive from these tables. */
 
 export type SqlType = 'text' | 'boolean' | 'integer' | 'double precision' | 'json' | 'timestamptz' | 'uuid'
 
-/** The columns of a versioned table, without its id and the columns of `VersionedTable`. */
+/** The columns of a database table, without its id and the columns of `VersionedTable`. */
 export type ContentColumns<Table> = Omit<Selectable<Table>, 'id' | keyof VersionedTable>
 
 export const LIST_ITEMS_MAX = 1_000
 
-/** A field that is a column of the resource's own row. */
+/** A field that is stored in a column of the resource's own row. */
 export interface AnyColumnField {
   readonly column: SqlType
   readonly nullable: boolean
   readonly blank: unknown
-  /** The schema of the value in a request. If undefined, the body of an update cannot contain the field. */
+  /** The schema of the value in a request. If undefined, an update cannot set the field. */
   readonly request?: TSchema
-  /** Converts a valid value to its stored form. Returns undefined if the value counts as absent. */
+  /** Converts a valid value to its stored form. Returns undefined to treat the field as absent. */
   readonly canonical?: (value: never) => unknown
   /** The schema of the value in a snapshot. If undefined, snapshots omit the field. */
   readonly answer?: TSchema
-  /** The schema of the value in the read of one resource, if snapshots omit the field. */
+  /** The schema of the value when one resource is read. Only for fields that snapshots omit. */
   readonly read?: TSchema
   /** The schema of the value in an organisation document. Default: `request`. */
   readonly document?: TSchema
@@ -42,7 +42,7 @@ interface ColumnField<Value> extends AnyColumnField {
   readonly canonical?: (value: never) => Value | undefined
 }
 
-/** Requires exactly one field for each column of a table. */
+/** Requires exactly one field for each column of a database table. */
 export type ColumnFields<Columns, Rows> = { readonly [C in keyof Columns]: ColumnField<Columns[C]> } & {
   readonly [R in Exclude<ColumnRow<Rows>, keyof Columns>]: never
 }
@@ -56,7 +56,7 @@ export function words<const Text extends string>(text: Text): Words<Text>[] {
 
 type Words<Text extends string> = Text extends `${infer Word} ${infer Rest}` ? Word | Words<Rest> : Text
 
-/** Compares stored values. The keys of objects have a fixed order, so their JSON texts are compared. */
+/** Compares stored values. Compares objects as JSON text, because their keys have a fixed order. */
 export function sameValue(a: unknown, b: unknown): boolean {
   if (a === b || typeof a !== 'object' || typeof b !== 'object') return a === b
   const areLists = Array.isArray(a) && Array.isArray(b)

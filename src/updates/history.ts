@@ -18,12 +18,12 @@ export interface HistoryRow extends ChangedRow {
   proposal: { id: number; author: { id: string; email: string } } | null
 }
 
-/** The size of rows and replaced definitions at which a page ends early. */
+/** The size limit of a page: audit rows and the definitions that they replaced. The row that exceeds the limit is the last row of the page. */
 const PAGE_BYTES_MAX = 4 * 2 ** 20
 
 /**
- * Reads the newest `limit` entries of a history or, with `before`, the newest before that version. Omits rows of a removed tool with the same id.
- * `keptFrom` is the first version that can be read and restored. Throws `ResourceNotFound`.
+ * Reads the newest `limit` entries of a history. With `before`, reads only entries of versions before `before`. Omits the entries of a removed tool
+ * that had the same id. `keptFrom` is the first version that can be read and restored. Throws `ResourceNotFound`.
  */
 export async function historyOf<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
@@ -72,15 +72,15 @@ export async function historyOf<T extends ResourceTypes>(
 
 export const ACTIONS = ['created', 'updated', 'deleted', 'restored', 'applied'] as const
 
-/** SQL: the approved proposal of the audit row `a`, which the row's command names. */
+/** SQL: the proposal whose approval wrote the audit row `a`. The row's command contains the ids of the proposal and of its author. */
 const PROPOSAL = sql<HistoryRow['proposal']>`(
   select json_build_object('id', named[1]::integer, 'author', json_build_object('id', u.id, 'email', u.email))
   from regexp_match(a.command, '^approve --proposal (\\d+) --author (\\S+)$') named join user_account u on u.id = named[2]::uuid)`
 
-/** The size limit of a value in the history. Reading the version shows longer values. */
+/** The size limit of a value in the history. To get a longer value, a client must read the version. */
 export const SHOWN_BYTES_MAX = 4 * 1024
 
-/** Returns a `HistoryEntry` without long values. The changes are null if the content of the row was pruned. */
+/** Returns a `HistoryEntry` without values larger than `SHOWN_BYTES_MAX`. `changes` is null if the row's `difference` was pruned. */
 export function historyEntry(row: HistoryRow, changes: readonly Change[] = []) {
   const { version, at, action, request_id, proposal, fields, difference } = row
   const short = (value: unknown) =>

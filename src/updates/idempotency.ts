@@ -6,20 +6,20 @@ import type { ResourceKind, Tables } from '../db/tables.js'
 import { IdempotencyKeyInUse, InvalidRequest } from '../errors.js'
 
 /*
- * Repeated requests with an `Idempotency-Key`. The transaction of a request first inserts its key. A concurrent request with the same key waits for
- * this transaction. A refusal rolls the key back. A success keeps it, even if nothing changed.
+ * Recognises repeated requests by their `Idempotency-Key`. The transaction of a request first inserts the key, so a concurrent request with the same
+ * key waits for its end. A refused request leaves no key behind. A successful request keeps its key, even if it changed nothing.
  */
 
 export interface RequestKey {
   /** The SHA-256, in hex, of the caller's id and the `Idempotency-Key`. */
   key: string
-  /** The id of the key ring's key that hashes header values in the fingerprint; null without header values. */
+  /** The id of the encryption key that hashes header values for the fingerprint; null if the request has no header values. */
   secretKeyId: string | null
-  /** Returns the SHA-256 of the request, in hex. Header values are first hashed with the key `secretKeyId`. */
+  /** Returns the SHA-256 of the request, in hex. First hashes header values with the encryption key `secretKeyId`. */
   fingerprint(secretKeyId: string | null): string
 }
 
-/** Returns the key of a request; null without an `Idempotency-Key`. `asked` returns what a repeated request must not change. */
+/** Returns the key of a request; null without an `Idempotency-Key`. `asked` returns the values that a repeated request must have in common. */
 export function requestKey(
   caller: Caller,
   key: string | undefined,
@@ -33,20 +33,20 @@ export function requestKey(
 
 /** The result of the first request with a given key. */
 export interface FirstAnswer {
-  /** The id of the resource. Releases before 3.0 stored no id for an update without changes; use the id in the path of the request. */
+  /** The id of the resource. Undefined for an update without changes that a release before 3.0 stored: its id is the one in the request's path. */
   id?: number
   version: number
 }
 
 export class Repeated extends Error {
   constructor(readonly first: FirstAnswer) {
-    super('a request with this Idempotency-Key was stored before')
+    super('a request with this Idempotency-Key was already stored')
   }
 }
 
 /**
- * Takes the key of a request as the first step of its transaction. Waits for other transactions with the same key, and throws `IdempotencyKeyInUse`
- * after LOCK_TIMEOUT_MS. Throws `Repeated` if the same request was stored before, and `InvalidRequest` if a different request has the key.
+ * Claims the key of a request as the first step of its transaction. Waits for other transactions with the same key; after LOCK_TIMEOUT_MS, throws
+ * `IdempotencyKeyInUse`. Throws `Repeated` if the same request was already stored, and `InvalidRequest` if the key was used for a different request.
  */
 export async function takeKey(trx: Transaction<Tables>, request: RequestKey): Promise<void> {
   const taken = await trx
@@ -59,10 +59,10 @@ export async function takeKey(trx: Transaction<Tables>, request: RequestKey): Pr
     })
   if (taken.numInsertedOrUpdatedRows === 1n) return
   const first = await firstAnswer(trx, request)
-  throw first === undefined ? new IdempotencyKeyInUse() : new Repeated(first) // undefined if the row was pruned meanwhile
+  throw first === undefined ? new IdempotencyKeyInUse() : new Repeated(first) // `first` is undefined if the key was pruned meanwhile
 }
 
-/** Returns the result of the first request with the same key, if any. Throws `InvalidRequest` if that request was different. */
+/** Returns the result of the first request with the same key; undefined for a new key. Throws `InvalidRequest` if the first request was different. */
 export async function firstAnswer(
   db: Kysely<Tables>,
   { key, fingerprint }: RequestKey,
@@ -92,7 +92,7 @@ export async function fillKey(
     .execute()
 }
 
-/** True if the resource was removed after `version`. Another resource can now have the same id. */
+/** True if the resource was removed after `version`, so that its id can now belong to a different resource. */
 export async function wasRemovedSince(db: Kysely<Tables>, kind: ResourceKind, id: number, version: number) {
   const removal = db
     .selectFrom('audit')

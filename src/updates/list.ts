@@ -5,7 +5,7 @@ import type { Caller } from '../auth/caller.js'
 import { anyOf, columnsOf, instant, jsonText, lit, named, on, queries, val } from '../db/statements/queries.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 
-/* Pages of agents and tools. In the expressions, `r` is the agent or tool. */
+/* Reads lists of agents and tools in pages. In the SQL expressions, `r` is the row of the agent or tool. */
 
 interface AskedPage {
   name?: string
@@ -24,8 +24,8 @@ export type ReadPage = (
 const column = columnsOf<Record<string, unknown>>('r')
 
 /**
- * Returns a function that reads a page: up to `rows` visible records with ids larger than `after`, sorted by id. `schema` has the members of a record,
- * and `computed` the SQL of members that are not columns. `ids`: the resources that the token is bound to; null if it is not bound.
+ * Returns a function that reads a page: up to `rows` visible records with ids larger than `after`, sorted by id. `schema` has the properties of a
+ * record. `computed` has the SQL for the properties that are not columns. `ids`: the resources that the token is bound to; null for an unbound token.
  */
 export function pagesOf(
   kind: ResourceKind,
@@ -39,7 +39,7 @@ export function pagesOf(
     owner: jsonObjectFrom(person.where('u.id', '=', column(owner) as Expression<string>)),
     updated_at: on<object>()
       .selectFrom('audit as a')
-      .select(({ ref }) => instant(ref('a.at')).as('at')) // null if the row was pruned
+      .select(({ ref }) => instant(ref('a.at')).as('at')) // null if the audit row was pruned
       .where('a.resource_kind', '=', lit(kind))
       .where('a.resource_id', '=', column('id') as Expression<number>)
       .where('a.version_after', '=', column('version') as Expression<number>),
@@ -54,13 +54,13 @@ export function pagesOf(
     isSeen: Expression<SqlBool> = lit(true),
   ) =>
     await db
-      .selectFrom(`${kind as 'tool'} as r`) // `persona` has the same columns
+      .selectFrom(`${kind as 'tool'} as r`) // `persona` has the columns used here too
       .select(['r.id', record])
       .where('r.id', '>', after)
       .$if(name !== undefined, query => query.where('r.name', '=', name ?? '').orderBy('r.name'))
       .$if(ids !== null, query => query.where('r.id', '=', anyOf(val(ids ?? []))))
       .where(isSeen)
       .orderBy('r.id')
-      .limit(lit(rows)) // with a constant, the planner knows that a page is short
+      .limit(lit(rows)) // a constant tells the planner that the page is short
       .execute()
 }

@@ -4,8 +4,8 @@ import { SHOWN_BYTES_MAX } from './history.js'
 import type { AuditEntry } from './resource.js'
 
 /**
- * Ends the open proposals that `match` selects, and removes their long values. Returns their number. Callers that also change the record must lock the
- * record first. `by` is null for the operator.
+ * Ends the open proposals that `match` selects, removes their definitions and long values, and returns the number of ended proposals. A caller that
+ * also changes the agent or tool must lock it first. `by` is the user who ends the proposals; null for the operator.
  */
 export async function endProposals(
   trx: Kysely<Tables>,
@@ -28,7 +28,7 @@ const KEPT = sql`(
   select json_object_agg(key, case when key <> 'definition' and octet_length(value::text) <= ${sql.lit(SHOWN_BYTES_MAX)} then value end)
   from json_each(fields))`
 
-/** Closes the open proposals of a record if the change deletes the record. */
+/** Closes the open proposals of an agent or tool if the change in `entry` deletes it. */
 export async function closeProposals(trx: Kysely<Tables>, entry: AuditEntry): Promise<void> {
   const { resource_kind: kind, resource_id: id, actor_id: by, fields } = entry
   if (!fields.includes('deleted') && !fields.includes('removed')) return

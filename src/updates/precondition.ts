@@ -6,7 +6,7 @@ import { type FieldChange, PreconditionFailed, Refused } from '../errors.js'
 import type { Act, Change, Decision, Overwritten, UpdateRequest, VersionedState } from './resource.js'
 import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.js'
 
-/* Checks of an update in addition to the caller's rights: approval, and the preconditions of `If-Match` and `If-None-Match`. */
+/* Checks whether a change needs approval, and whether `If-Match` and `If-None-Match` allow it. Other files check the caller's rights. */
 
 /** Throws `Refused` if the change requires approval and the caller is not an administrator. Creations and dry runs require no approval. */
 export function requireDirect(
@@ -18,24 +18,24 @@ export function requireDirect(
   if (!isCovered || act === 'creation' || dryRun || isAdmin(caller) || changes.length === 0) return
   // A proposal can contain neither secrets nor `enabled`.
   const isProposable = act === 'update' && !changes.some(({ field }) => ['enabled', 'custom_headers'].includes(field))
-  const instead = isProposable ? PROPOSE : 'ask one of them.'
-  throw new Refused('APPROVAL_REQUIRED', `Only administrators may make this change directly: ${instead}`)
+  const instead = isProposable ? PROPOSE : 'Ask an administrator to make it.'
+  throw new Refused('APPROVAL_REQUIRED', `Only administrators may make this change directly. ${instead}`)
 }
 
-const PROPOSE = 'propose it by an update with propose=true (in MCP: propose_agent_update or propose_tool_update).'
+const PROPOSE = 'To propose it, add propose=true (in MCP, call propose_agent_update or propose_tool_update).'
 
 type Asked = Pick<UpdateRequest, 'kind' | 'precondition'>
 
-/** True if `If-Match` rejects the state. */
+/** True if the request has an `If-Match` that does not name the current state. */
 export function isStale({ kind, precondition }: Asked, { id, version }: VersionedState): boolean {
   return !preconditionHolds(precondition, entityTag(kind, id, version))
 }
 
-const IF_MATCH_REQUIRED = 'This request must have If-Match. Reads and lists of agents and tools return their ETags.'
+const IF_MATCH_REQUIRED = 'This request must have an If-Match header. Send the ETag that a read or list returned.'
 
 /**
- * Returns the decision if the request's preconditions hold. `decision` is undefined if the request contains an unknown mask and `If-Match` names an
- * older state. Without a decision, always throws. Throws `Refused`, or `PreconditionFailed` with the changes since the state in `If-Match`.
+ * Returns the decision if the request's preconditions hold. Otherwise throws `Refused`, or `PreconditionFailed` with the changes since the version in
+ * `If-Match`. `decision` is undefined if a header value is an unknown mask and `If-Match` names an older version. The function then always throws.
  */
 export async function requirePrecondition<D extends Decision>(
   db: Kysely<Tables>,
@@ -52,19 +52,19 @@ export async function requirePrecondition<D extends Decision>(
   if (namesState(ifNoneMatch, tag)) throw new PreconditionFailed('matched', tag)
   const named = versionsInTags(precondition, kind, state.id, state.version)
   const since = named.length === 0 ? undefined : Math.max(...named)
-  // A retry after a lost answer finds its change already stored. This counts as success.
+  // A client that did not get the answer sends the update again. The change is then already stored, which counts as success.
   const isRetry = decision?.changes.length === 0 && since !== undefined
   if (decision !== undefined && (isRetry || !isStale(request, state))) return decision
   if (since === undefined) throw new PreconditionFailed('unknown_tag', tag)
   throw new PreconditionFailed('changed', tag, await changesSince(db, kind, state.id, since))
 }
 
-/** The age up to which a change is recent. An update without `If-Match` that overwrites another user's recent change gets a `Warning`. */
+/** A change counts as recent for this time. An update without `If-Match` that overwrites another user's recent change gets a `Warning`. */
 const RECENT_MS = 15 * 60_000
 
 const isRecent = ({ at }: RecentChange) => Date.now() - at < RECENT_MS
 
-/** Returns the recent changes of a resource, including that `user` has just changed the fields `changed`. */
+/** Adds to the recent changes `before` that `user` has just changed the fields `changed`. Removes older changes of these fields. */
 export function recentChanges(
   before: readonly RecentChange[],
   changed: readonly string[],
@@ -75,7 +75,7 @@ export function recentChanges(
   return [...kept, { by: user, at: Date.now(), fields: [...changed] }].filter(({ fields }) => fields.length > 0)
 }
 
-/** Reads the recent changes of other users that an update without `If-Match` overwrites. */
+/** Returns the recent changes of other users that an update overwrites. Returns none if the update has `If-Match`. */
 export async function overwrittenBy(
   db: Kysely<Tables>,
   { precondition, caller }: UpdateRequest,
@@ -100,7 +100,7 @@ export async function overwrittenBy(
   })
 }
 
-/** The maximum number of audit rows that are read to find the fields that changed. */
+/** The maximum number of audit rows that are read to find the fields that have changed since a version. */
 export const CHANGES_READ_MAX = 1000
 
 async function changesSince(

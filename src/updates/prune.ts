@@ -7,13 +7,13 @@ type Retention = Config['history']
 
 const BYTES_MAX = 64 * 2 ** 20
 const ROWS_AT_ONCE = 1_000
-/** The statement timeout is longer than for requests, because no client waits. */
+/** Longer than the statement timeout of requests, because no client waits for pruning. */
 const STATEMENT_TIMEOUT_MS = 60_000
 
 /**
- * Removes old differences, unused definitions, and whatever is older than the retention period: audit rows, request keys, header reads and ended
- * proposals (DECISIONS section 10). Works in small steps that do not wait for writers and keep the audit chains valid, so pruning can be interrupted
- * and can run in several processes. Returns how many audit rows, differences and definitions were removed.
+ * Removes audit rows, request keys, records of header reads and ended proposals that are older than the retention period. Also removes old
+ * differences and unused definitions (DECISIONS section 10). Its small steps do not wait for writers and keep the audit chains valid, so pruning can
+ * be interrupted and can run in several processes. Returns how many audit rows, differences and definitions it removed.
  */
 export async function pruneHistory(
   db: Kysely<Tables>,
@@ -48,8 +48,8 @@ export async function pruneHistory(
 }
 
 /**
- * Removes the differences of each resource beyond `versionsMax` versions or 64 MiB. If `minutes` is given, examines only resources changed in the
- * last `minutes`. Always keeps the newest difference, so that the last change can be shown and reverted. Returns the number of removed differences.
+ * Keeps the differences of each resource's newest `versionsMax` versions, up to 64 MiB, and removes older ones. Always keeps the newest difference,
+ * so that the last change can be shown and reverted. With `minutes`, examines only resources that changed in this time. Returns how many it removed.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
   const when = minutes === undefined ? sql`true` : sql`at > now() - make_interval(mins => ${minutes}::integer)`
@@ -70,13 +70,13 @@ export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retenti
   )
 }
 
-/** SQL: stores the highest feed position of the rows in `gone`, so that cursors before this position are refused. */
+/** SQL: stores the highest position in the feed of changes that the removed rows `gone` had, so that earlier cursors are refused. */
 const PASSED = sql`
   update change_feed set (pruned_transaction_id, pruned_place) = (last.transaction_id, last.place)
   from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last
   where (last.transaction_id, last.place) > (pruned_transaction_id, pruned_place)`
 
-/** SQL: removes the old audit rows of a resource. Stores the hash of the newest removed row in the resource's row. Removes nothing if the resource's row is locked. */
+/** SQL: removes old audit rows of a resource and stores the hash of the newest of them as `audit_anchor`. Does nothing if the resource is locked. */
 function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
   const [resource, chain] = [sql.table(kind), sql`resource_kind = ${kind} and resource_id = ${id}::integer`]
   return sql`
@@ -96,7 +96,7 @@ function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
     select from gone`
 }
 
-/** SQL: removes unused definitions. If a concurrent writer refers to such a definition, the foreign key prevents the removal. */
+/** SQL: removes unused definitions. If another transaction starts to use such a definition, the foreign key prevents its removal. */
 const UNUSED_DEFINITIONS = sql`
   delete from tool_definition where hash in (
     select hash from tool_definition d
@@ -114,7 +114,7 @@ async function steps(db: Kysely<Tables>, query: RawBuilder<unknown>): Promise<nu
 async function step<Row>(db: Kysely<Tables>, query: RawBuilder<Row>): Promise<Row[]> {
   return await db.transaction().execute(async trx => {
     await limitStatements(trx, STATEMENT_TIMEOUT_MS)
-    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // a BRIN index needs a bitmap scan, which sessions turn off
+    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // a BRIN index needs a bitmap scan, which is turned off
     return (await query.execute(trx)).rows
   })
 }

@@ -17,13 +17,13 @@ import type {
 } from './resource.js'
 
 /**
- * Answers with an earlier version. The right to read earlier versions must have been checked. Related records are shown as they are now. `notes` lists
- * the related records that the caller cannot see. Throws `ResourceNotFound`, `Refused`, `VersionGone` and `SnapshotTooLarge`.
+ * Returns an earlier version of a resource, with related records as they are now. The right to read earlier versions must have been checked. `notes`
+ * has a warning about related records that the caller cannot see. Throws `ResourceNotFound`, `Refused`, `VersionGone` and `SnapshotTooLarge`.
  */
 export async function answerPast<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
   id: number,
-  version = 0, // no version has this number
+  version = 0, // no version has the number 0
 ) {
   const viewer = viewerParameters(request.caller)
   return await inOneSnapshot(database, async trx => {
@@ -55,8 +55,8 @@ export async function inOneSnapshot<Result>(
 }
 
 /**
- * Returns the values at `version` of all fields that have changed since. Each is the old value in the first audit row after `version` that changes the
- * field. Throws `Refused` and `VersionGone`.
+ * Returns the values that fields had at `version`, for all fields that have changed since then. Each value is the old value in the first later audit
+ * row that changes the field. Throws `Refused` and `VersionGone`.
  */
 export async function readPast(
   db: Kysely<Tables>,
@@ -67,7 +67,7 @@ export async function readPast(
   const name = `${kind === 'persona' ? 'agent' : 'tool'} ${id}`
   const rows = db.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
   if (version < 1 || version > current)
-    throw new Refused('VERSION_NOT_FOUND', `No such version: the newest version of ${name} is ${current}.`)
+    throw new Refused('VERSION_NOT_FOUND', `No such version. The newest version of ${name} is ${current}.`)
   const first = rows.select('a.version_before').orderBy('a.version_after').limit(1)
   const changed = rows
     .where('a.version_after', '>', version)
@@ -86,7 +86,7 @@ export async function readPast(
   if (version < kept_from)
     throw new VersionGone(
       'pruned',
-      `The history of ${name} is kept only from version ${kept_from} on (AUDIT_RETENTION_DAYS).`,
+      `Versions of ${name} before version ${kept_from} are no longer kept. The operator sets AUDIT_RETENTION_DAYS.`,
     )
   const values: PastValues = Object.fromEntries(changes.map(({ key, from }) => [key, from]))
   if (values.removed !== undefined)
@@ -94,15 +94,15 @@ export async function readPast(
       'deleted',
       'At that version, this id belonged to another record, which has been deleted. Choose a later version.',
     )
-  // Every resource has a name. An empty name means that the tool did not exist at that version.
+  // A stored tool always has a name. An empty name means that the tool did not exist at that version.
   if (values.deleted === true || values.name === '')
     throw new Refused('VERSION_NOT_FOUND', `At that version, ${name} was deleted. Choose another version.`)
   if (to === null) return values
-  const message = `The contents of ${name} before version ${to} are no longer kept. The limits are HISTORY_VERSIONS_MAX versions and 64 MiB.`
+  const message = `Versions of ${name} before version ${to} are no longer kept. The limits are HISTORY_VERSIONS_MAX versions and 64 MiB.`
   throw new VersionGone('pruned', message)
 }
 
-/** Returns the decision of a restoration. `left` describes the fields that are not restored. With strict handling, throws `Forbidden` if `left` is not empty. */
+/** Returns the decision of a restoration. `left` describes the fields that are not restored. With strict handling, throws `Forbidden` for them. */
 export function restored<D extends Decision, Left extends ReadonlyMap<string, string>>(
   decision: D,
   { fields: { version }, strict }: Restoration,
@@ -110,12 +110,12 @@ export function restored<D extends Decision, Left extends ReadonlyMap<string, st
 ) {
   if (strict && left.size > 0)
     throw new Forbidden(
-      `You cannot restore ${[...left.values()].join(' and ')}. Without Prefer: handling=strict, the other fields are restored.`,
+      `You cannot restore ${[...left.values()].join(' and ')}. To restore the other fields, leave out Prefer: handling=strict.`,
     )
   return { ...decision, left, command: `restore --version ${version}` }
 }
 
-/** Converts an error of a restoration. The place of each fault becomes `version`, which is the only field of a restoration. The message begins with the original place. */
+/** Converts an error of a restoration. Each fault gets the place `version`, the only field of the body. Its message begins with the old place. */
 export function inVersion(error: unknown): unknown {
   if (!(error instanceof InvalidRequest)) return error
   const loc = ['body', 'version']

@@ -10,7 +10,7 @@ import type { Precondition } from './tag.js'
 
 /* The interface between the update engine and one kind of resource. */
 
-/** The author of a change, for the audit trail. `actor_id` is null for the operator. `command` is the `agentctl` command without secret or personal values. */
+/** The author of a change in the audit trail. `actor_id` is null for the operator. `command` contains no secret or personal values. */
 export type Actor = Pick<AuditTable, 'actor_id' | 'token_id' | 'request_id' | 'client_address' | 'command'>
 
 /** The values of one field before and after a change. Secrets are shown as masks. */
@@ -31,7 +31,7 @@ export interface AuditEntry
   definition_before: string | null
 }
 
-/** Someone else's recent change that an update overwrites. `by` is an email, or `agentctl` for the operator. */
+/** Another user's recent change that an update overwrites. `by` is the user's email, or `agentctl` for the operator. */
 export interface Overwritten {
   field: string
   by: string
@@ -41,17 +41,17 @@ export interface Overwritten {
 /** The state of an agent or a tool. */
 export interface VersionedState {
   id: number
-  /** Empty only in a new row without content. */
+  /** Empty only in a new row whose content is not yet stored. */
   name: string
   version: number
   recent_changes: RecentChange[]
 }
 
-/** The changes of an allowed request. Each kind of resource adds members for its statements and warnings. */
+/** The changes of an allowed request. Each kind of resource adds properties for its statements and warnings. */
 export interface Decision {
   changes: Change[]
   after: VersionedState
-  /** The hash of the replaced or removed definition of a tool. */
+  /** The hash of the tool's definition that the changes replace or remove. */
   replaced?: string | null
   command?: string
 }
@@ -65,14 +65,14 @@ export interface OperationOptions {
   propose: Propose
 }
 
-/** Stores an update as a proposal. The snapshot in the result is the proposal. */
+/** Stores an update as a proposal. `snapshot` in the result is the proposal. */
 export type Propose = <T extends ResourceTypes>(job: Job<T>, message: string) => Promise<Stored<T>>
 
 export interface ReadRequest extends Pick<OperationOptions, 'snapshotBytesMax'> {
   caller: Caller
 }
 
-/** An authenticated request that stores something. Each kind of resource adds the members that its decision needs. */
+/** An authenticated request that stores something. Each kind of resource adds the properties that its decision needs. */
 export interface UpdateRequest extends ReadRequest {
   kind: ResourceKind
   id: number
@@ -82,14 +82,14 @@ export interface UpdateRequest extends ReadRequest {
   fields: object
   precondition: Precondition
   ifNoneMatch: Precondition
-  /** True if every update must have a precondition. Tokens can also require preconditions. */
+  /** True if every update must have `If-Match`. A token can also require `If-Match`. */
   preconditionRequired: boolean
-  /** As in `OperationOptions`, but `none` for proposing and approving. */
+  /** The value from `OperationOptions`, or `none` for requests that propose or approve an update. */
   requireApproval: OperationOptions['requireApproval']
   dryRun: boolean
-  /** True if the update is only proposed. Only the approval checks the right to edit. */
+  /** True if the update is only proposed. To propose a change of an agent, the right to see the agent is enough. */
   proposes?: boolean
-  /** True if fields that would be ignored are refused instead. */
+  /** True if the request must be refused when a field would otherwise be ignored. */
   strict: boolean
   minimal: boolean
   key: RequestKey | null
@@ -112,11 +112,11 @@ export type Act = 'update' | 'creation' | 'deletion' | 'restoration'
 export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
   readonly act: Act
-  /** A sentence on how to find out the outcome of an unconfirmed commit. Default: `waysToRepeat`. */
+  /** A sentence that tells the client how to find out the outcome of an unconfirmed commit. Default: `waysToRepeat`. */
   readonly remedy?: string
-  /** The columns of a new row. `owner` is null for the operator. */
+  /** Returns the columns of a new row. `owner` is null for the operator. */
   newRow(owner: string | null): Readonly<Record<string, unknown>>
-  /** `lookup` reads the state together with the caller. `read` reads the state for a viewer. */
+  /** `lookup` reads the state and the caller in one statement. `read` reads only the state, for a given viewer. */
   readonly reads: {
     lookup: NonNullable<RoutePolicy['lookup']>
     read: Statement<ViewerParameters & { id: number }, { state: T['State'] }>
@@ -125,13 +125,13 @@ export interface VersionedResource<T extends ResourceTypes> {
   /** True if the decision changes only columns of the resource's own row, so that `write` needs no transaction. */
   isAlone(decision: T['Decision']): boolean
   /**
-   * Decides on the request. Reads newly referenced records with at most one statement. `locks`: first locks the rows that the write needs. This
-   * requires a transaction. Throws refusals.
+   * Decides on the request, or throws a refusal. Reads newly referenced records with at most one statement. With `locks`, first locks the rows that
+   * the write needs, which requires a transaction.
    */
   decide(db: Kysely<Tables>, state: T['State'], request: T['Request'], locks?: boolean): Promise<T['Decision']>
   /**
-   * Stores the decision and its audit row and returns the new version. Stores nothing and returns undefined if the row is locked, or if its version or
-   * the caller's rights have changed. Requires a transaction unless `isAlone` returned true.
+   * Stores the decision and its audit row, and returns the new version. Stores nothing and returns undefined if the resource is locked, or if its
+   * version or the caller's rights have changed. Requires a transaction unless `isAlone` returned true.
    */
   write(
     db: Kysely<Tables>,
@@ -140,14 +140,14 @@ export interface VersionedResource<T extends ResourceTypes> {
     viewer: ViewerParameters,
     entry: AuditEntry,
   ): Promise<number | undefined>
-  /** Renders a state as JSON. `isRead`: includes the fields that only reads have. Throws `SnapshotTooLarge` if the result would exceed `bytesMax`. */
+  /** Renders a state as JSON. `isRead` adds the fields that only reads return. Throws `SnapshotTooLarge` if the result would exceed `bytesMax`. */
   render(
     db: Kysely<Tables>,
     state: T['State'] | T['Decision']['after'],
     bytesMax: number,
     isRead?: boolean,
   ): Promise<string>
-  /** Returns the state with the earlier `values`. Omits parts that the viewer cannot see now, and lists them in `notes`. Throws `VersionGone`. */
+  /** Returns the state with the earlier `values`. Omits records that the viewer cannot see now, and names them in `notes`. Throws `VersionGone`. */
   past(
     db: Kysely<Tables>,
     state: T['State'],
@@ -156,14 +156,14 @@ export interface VersionedResource<T extends ResourceTypes> {
   ): Promise<{ state: T['State']; notes: string[] }>
   /** Throws a refusal if the caller must not read earlier versions. */
   requireVersions(state: T['State'], caller: Caller): void
-  /** Returns the changes of `rows`, with names next to ids. */
+  /** Returns the changes in `rows`, with the names of related records next to their ids. */
   changesOf(
     db: Kysely<Tables>,
     state: T['State'],
     rows: readonly ChangedRow[],
     viewer: ViewerParameters,
   ): Promise<Change[][]>
-  /** Returns who may have lost access to the resource by a change: users, groups, or everyone; null if nobody. */
+  /** Returns the users and groups who may lose access to the resource, and whether everyone may lose it. Returns null if nobody does. */
   takenFrom?(state: T['State'], after: T['Decision']['after']): object | null
 }
 
@@ -173,12 +173,12 @@ export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['R
   request: Request
 }
 
-/** The part of an audit row that the history shows as changes. `difference` is null after pruning. */
+/** An audit row with the difference that the history shows as changes. `difference` is null after pruning. */
 export interface ChangedRow {
   difference: Record<string, { from: unknown; to: unknown }> | null
 }
 
-/** The value at a version of each field that has changed since that version. */
+/** The values that fields had at an earlier version. Contains only the fields that have changed since then. */
 export type PastValues = Readonly<Record<string, unknown>>
 
 export interface Stored<T extends ResourceTypes> {
@@ -192,7 +192,7 @@ export interface Stored<T extends ResourceTypes> {
   proposal?: { location: string; tag: string }
 }
 
-/** A change that was sent to the database: its audit row, and the answer if it was stored. */
+/** A change that was sent to the database. `answer` answers the request if the change was stored. */
 export interface Written<T extends ResourceTypes> {
   entry: AuditEntry
   answer: Stored<T>

@@ -27,7 +27,7 @@ interface Versioned extends VersionedTable {
   id: Generated<number>
 }
 
-/** Returns the statements that read an agent or a tool. `query` selects the state. `lookup` also reads the caller of a route. `read` is for a viewer. */
+/** Returns two statements that read an agent or tool with `query`. `lookup` also reads the caller of the request. `read` uses a given viewer. */
 export function readsOf<State>(
   kind: ResourceKind,
   query: (viewer: Viewer, id: Expression<number>) => SelectQueryBuilder<Tables, never, State>,
@@ -45,12 +45,12 @@ export async function readStates<State>(db: Kysely<Tables>, query: SelectQueryBu
   return (await db.executeQuery(asJson(query).compile())).rows.map(({ state }) => state)
 }
 
-/** SQL: each row as JSON, so that its values have the same form in every statement. */
+/** SQL: the rows of `query` as JSON, so that values have the same form in every statement. */
 function asJson<State>(query: SelectQueryBuilder<Tables, never, State>) {
   return queries().selectFrom(query.as('row')).select(sql<State>`to_json("row")`.as('state'))
 }
 
-/** A new audit row as parameters of a statement. `entry` is a row of the type `audit_values` as text. */
+/** The parameters for a new audit row. `entry` is the text form of a value of the SQL type `audit_values`. */
 export type AuditParameters = Record<'entry' | 'difference', string>
 
 export const AUDIT_TYPES: SqlTypes<AuditParameters> = { entry: 'audit_values', difference: 'json' }
@@ -65,7 +65,7 @@ const WRITE_TYPES: SqlTypes<WriteParameters> = {
   ...{ id: 'integer', version: 'integer', recent_changes: 'jsonb' },
 }
 
-/** The columns that every write sets in the row `alias`, in addition to the content. */
+/** Returns the columns that every write sets in addition to the content. `alias` is the SQL alias of the written row. */
 export function nextVersion(alias: string, param: Param<WriteParameters>) {
   const row = columnsOf<Versioned>(alias)
   return {
@@ -75,13 +75,13 @@ export function nextVersion(alias: string, param: Param<WriteParameters>) {
   }
 }
 
-/** The maximum number of prepared statements for one kind, because each database connection keeps them in memory. */
+/** The maximum number of prepared statements for one kind of resource. Each database connection keeps its prepared statements in memory. */
 const SETS_MAX = 50
 
 /**
- * Returns a function that stores a decision with one statement. The result is the statement's row, or undefined if nothing was stored. Each set of changed
- * columns has its own prepared statement. After `SETS_MAX` statements, all other sets share one statement that writes all columns. `build` gets the new
- * values as parameters that are named like the columns. `own`: the parameters that only this kind of resource has.
+ * Returns a function that stores a decision with one statement, and returns the statement's row or, if nothing was stored, undefined. The first
+ * `SETS_MAX` sets of changed columns get their own prepared statements. All other sets share one statement that writes all columns. `build` gets, in
+ * `changed`, a parameter for each written column. `Own` are the parameters that only this kind of resource has.
  */
 export function writing<Name extends string, Own extends object, R>(
   name: string,
@@ -128,7 +128,7 @@ export function writing<Name extends string, Own extends object, R>(
       const value = (after as object as Record<string, unknown>)[column] // the state of a resource has all its columns
       return [column, type === 'json' && value !== null ? JSON.stringify(value) : value]
     })
-    const edited = name === '' ? [] : fields // a creation edits no field
+    const edited = name === '' ? [] : fields // a creation does not count as a recent change
     const recent = JSON.stringify(recentChanges(recent_changes, edited, entry.actor_id))
     const given: Own & Record<Name, never> = { ...own, ...Object.fromEntries(values) }
     // V8 spreads objects much faster if a named property comes first.
@@ -143,15 +143,15 @@ export function writing<Name extends string, Own extends object, R>(
   }
 }
 
-/** Takes the next id from the sequence. The id is not reused if the transaction fails. */
+/** Returns the next id of the sequence. The id is not reused if the transaction fails. */
 export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<number> {
   const next = sql<number>`nextval(pg_get_serial_sequence(${kind}, 'id')::regclass)::integer`
   return (await db.selectNoFrom(next.as('id')).executeTakeFirstOrThrow()).id
 }
 
 /**
- * Inserts an agent or tool with initial values at version 0, which the creation then updates. If a removed resource had the id, continues its versions
- * and its audit chain. Returns false if the id is in use.
+ * Inserts an agent or tool with initial values, which the creation then updates. The new row has version 0. If a removed resource had the same id,
+ * the new row continues the versions and the audit chain of that resource. Returns false if the id is in use.
  */
 export async function insertBlank(
   trx: Transaction<Tables>,
@@ -159,7 +159,7 @@ export async function insertBlank(
   id: number,
   owner: string | null,
 ): Promise<boolean> {
-  const row: unknown = { ...newRow(owner), ...(await endOfChain(trx, kind, id)), id } // the table of fields has an initial value for each column
+  const row: unknown = { ...newRow(owner), ...(await endOfChain(trx, kind, id)), id } // the field table has an initial value for each column
   const insert = trx.insertInto(kind as 'persona').values(row as Insertable<PersonaTable>)
   const inserted = await insert.onConflict(conflict => conflict.column('id').doNothing()).executeTakeFirst()
   return inserted.numInsertedOrUpdatedRows === 1n
@@ -207,7 +207,7 @@ export function auditEntry<T extends ResourceTypes>(
   }
 }
 
-/** Returns the parameters. The order of the values is that of the members of `audit_values` and of the view `new_audit` (migration 0016). */
+/** Returns the parameters for an audit row. `values` has the order of the type `audit_values` and of the view `new_audit` (migration 0016). */
 export function auditParameters(entry: AuditEntry): AuditParameters {
   const { resource_kind, resource_id, version_before, version_after, actor_id, token_id, request_id } = entry
   const { client_address, command, fields, difference_bytes, difference_hash, definition_before, taken_from } = entry
@@ -221,7 +221,7 @@ export function auditParameters(entry: AuditEntry): AuditParameters {
 
 const bytes = (hex: string) => `\\x${hex}`
 
-/** Quotes a member of a row (PostgreSQL, section 8.16.6). PostgreSQL reads an empty member as null. */
+/** Quotes a value for the text form of a composite type (PostgreSQL, section 8.16.6). PostgreSQL reads an unquoted empty value as null. */
 const quoted = (value: string | number | null) =>
   value === null ? '' : `"${String(value).replaceAll(/["\\]/g, '\\$&')}"`
 
@@ -236,12 +236,12 @@ export function auditHash(of: (column: (typeof HASHED)[number]) => Expression<un
   return sql<Buffer>`audit_hash(${sql.join(HASHED.map(of))})`
 }
 
-/** SQL: the hash of the new audit row. `previous` is the hash of the row before it. */
+/** SQL: the hash of the new audit row. `previous` is the hash of the resource's previous audit row. */
 export function nextHash(param: Param<AuditParameters>, previous: Expression<Buffer>) {
   return sql<Buffer>`next_audit_hash(${previous}, ${param('entry')})`
 }
 
-/** SQL: inserts an audit row with the hashes in `changed`. Inserts nothing if `changed` is empty. */
+/** SQL: inserts an audit row with the hashes that the query `changed` returns. Inserts nothing if `changed` returns no row. */
 export function insertAudit<Parts>(param: Param<AuditParameters>, db: QueryCreator<Tables & Parts>) {
   return (db as unknown as QueryCreator<Tables>)
     .insertInto('new_audit')

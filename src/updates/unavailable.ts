@@ -5,7 +5,7 @@ import type { AuditEntry, Job, ResourceTypes, Stored, Written } from './resource
 
 const NOT_REACHED = ['database_unreachable', `The database cannot be reached. ${TRY_AGAIN}`] as const
 
-/** The reason and the message for each kind of database error. Errors of other kinds are faults of this program. */
+/** The reason and the message of the 503 for each kind of database error. An error of a kind that is not listed is answered with 500. */
 const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason, sentence: string] } = {
   connection_lost: NOT_REACHED,
   cached_plan: NOT_REACHED,
@@ -16,15 +16,15 @@ const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason
   serialization: ['overloaded', `Another transaction changed the same rows. ${TRY_AGAIN}`],
   lock_timeout: ['overloaded', `Another transaction held a lock for too long. ${TRY_AGAIN}`],
   waited: ['overloaded', `No connection to the database became free in time. ${TRY_AGAIN}`],
-  statement_timeout: ['overloaded', `The database took too long. ${TRY_AGAIN}`],
-  no_table: ['schema_behind', 'The database lacks tables. The operator must restore or migrate it.'],
+  statement_timeout: ['overloaded', `The database took too long to answer. ${TRY_AGAIN}`],
+  no_table: ['schema_behind', 'The database lacks tables. The operator must restore or migrate the database.'],
   migrating: ['migrating', `Another process is migrating the database. ${TRY_AGAIN}`],
   closed: ['draining', `This process is shutting down. ${TRY_AGAIN}`],
 }
 
 /**
- * Returns the 503 for a database error; undefined for other errors. The outcome is `unknown` for a `CommitUnknown`, and otherwise `not_applied`. After
- * a commit, the calling code must replace the outcome.
+ * Returns the 503 for a database error; undefined for other errors. The outcome is `unknown` for a `CommitUnknown`, and otherwise `not_applied`. Code
+ * that has already committed a change must replace the outcome with `applied`.
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
   const answer = ANSWERS[classifyDatabaseError(error).kind]
@@ -32,7 +32,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
   return new Unavailable(...answer, error instanceof CommitUnknown ? 'unknown' : 'not_applied', { cause: error })
 }
 
-/** Returns the answer of an unconfirmed write if the write was stored. Otherwise throws `Unavailable`. */
+/** Looks for the audit row of an unconfirmed write. Returns the answer to the request if the row is stored. Otherwise throws `Unavailable`. */
 export async function settle<T extends ResourceTypes>(
   job: Job<T>,
   doubt: CommitUnknown,
@@ -44,8 +44,8 @@ export async function settle<T extends ResourceTypes>(
 }
 
 /**
- * Returns a function that rethrows errors, with `Unavailable` in place of an unconfirmed commit. `remedy` is a sentence on how to find out the outcome
- * or repeat the request.
+ * Returns a function that throws `Unavailable` for a `CommitUnknown`, and rethrows any other error. `stored` completes the sentence "It is not known
+ * whether …". `remedy` tells the client how to find out the outcome or how to repeat the request.
  */
 export const unknownOutcome = (stored: string, remedy: string) => (cause: unknown) => {
   if (!(cause instanceof CommitUnknown)) throw cause
@@ -53,7 +53,7 @@ export const unknownOutcome = (stored: string, remedy: string) => (cause: unknow
   throw new Unavailable('database_unreachable', message, 'unknown', { cause })
 }
 
-export const SAME_KEY = 'Repeat the request with the same Idempotency-Key: the service applies the request only once.'
+export const SAME_KEY = 'Repeat the request with the same Idempotency-Key. The service applies the request only once.'
 
 function auditRow({ resource_kind: kind, resource_id, version_after, request_id }: AuditEntry) {
   const rows = queries().selectFrom('audit').select('version_after').where('resource_kind', '=', kind)
@@ -61,13 +61,13 @@ function auditRow({ resource_kind: kind, resource_id, version_after, request_id 
   return ofResource.where('request_id', '=', request_id).compile()
 }
 
-/** Returns a sentence on how to repeat a request with an unknown outcome. */
+/** Returns a sentence that tells the client how to repeat a request whose outcome is unknown. */
 function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { key, precondition } }: Job<T>): string {
   if (key !== null) return SAME_KEY
   if (act === 'creation')
-    return 'Look for the record in the list before you repeat the request, to avoid a second record. Send an Idempotency-Key with the next creation.'
-  if (act === 'deletion') return 'Repeat the request: the answer 404 means that the deletion was applied.'
+    return 'Before you repeat the request, look for the record in the list, so that you do not create it twice. In future, send an Idempotency-Key.'
+  if (act === 'deletion') return 'Repeat the request. A 404 means that the deletion was applied.'
   if (precondition.kind !== 'tags')
-    return 'Read the record before you repeat the request, because the repetition could overwrite later changes by other users.'
-  return 'Repeat the request with the same If-Match: 200 or 204 means that the change is stored, and 412 names later changes.'
+    return 'Read the record before you repeat the request, because repeating it could overwrite later changes by other users.'
+  return 'Repeat the request with the same If-Match. A 200 or 204 means that the change is stored. A 412 lists the fields that have changed.'
 }

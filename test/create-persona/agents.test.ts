@@ -146,7 +146,7 @@ t.test('a key creates once and deletes once, whatever became of the agent', asyn
   t.equal((await remove(id, gone)).statusCode, 204)
   t.match(await remove(id, gone), { statusCode: 204, headers: { 'idempotent-replayed': 'true' } })
   t.equal((await remove(id)).statusCode, 404)
-  const detail = new RegExp(`was applied before, but record ${id} is now deleted`)
+  const detail = new RegExp(`was already applied, but record ${id} is now deleted`)
   t.match((await post(NEW, key)).json(), { error_code: 'VERSION_GONE', detail })
   t.equal((await auditRows(database.db, 'persona', id)).length, 3)
 })

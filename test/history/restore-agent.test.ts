@@ -41,7 +41,7 @@ t.test('422 for bodies that are wrong, 404 and 410 for versions that are not the
   t.same(faultsOf(await restore(id, undefined)), ['body.version missing'])
   t.same(faultsOf(await restore(id, 1.5)), ['body.version int_from_float'])
   t.same(faultsOf(await restore(id, 1, alice, {}, '?update_mask=name')), ['query.update_mask extra_forbidden'])
-  const none = { error_code: 'VERSION_NOT_FOUND', detail: `No such version: the newest version of agent ${id} is 6.` }
+  const none = { error_code: 'VERSION_NOT_FOUND', detail: `No such version. The newest version of agent ${id} is 6.` }
   for (const version of [0, -1, 7, 99_999_999_999, 1e20]) t.match((await restore(id, version)).json(), none)
   t.match((await restore(id, 2)).json(), { error_code: 'VERSION_GONE', reason: 'pruned', detail: /before version 3/ })
   t.same(await hashOfEverything(db), before)
@@ -82,10 +82,10 @@ t.test('200 of a deleted agent: shares come back without their levels, and a War
   await makeBobEditor(id)
   await patch(id, { name: 'Other' })
   await remove(id)
-  const left = 'users (only agentctl apply can set its permission levels)'
+  const left = 'users (only the operator can set permission levels)'
   const strict = await restore(id, 2, admin, STRICT)
   t.match(strict.json(), {
-    detail: `You cannot restore ${left}. Without Prefer: handling=strict, the other fields are restored.`,
+    detail: `You cannot restore ${left}. To restore the other fields, leave out Prefer: handling=strict.`,
   })
   t.same(warningsOf(await restore(id, 2)), [`field ${left} was not restored`])
   t.match(await storedAgent(world, id), { users: [{ id: BOB, level: 'viewer' }] })

@@ -140,12 +140,12 @@ t.test('400 for the name of a live agent of the caller, or for administrators an
   const id = await made({ name: 'Taken' })
   const post = (token: string, path = '/api/persona', fields = {}) =>
     call('POST', path, { token, body: { ...SEVEN, ...fields, name: 'Taken' } })
-  const detail = `Agent ${id} has this name: choose another name.`
+  const detail = `Agent ${id} already has this name: choose another.`
   for (const token of [alice, admin])
     t.match(await post(token), { statusCode: 400, body: new RegExp(`BAD_REQUEST.*${detail}|${detail}.*BAD_REQUEST`) })
   t.equal((await post(bob)).statusCode, 201, 'a name of somebody else')
   const root = await post(alice, '/persona', REQUIRED_FIELDS)
-  t.match(root, { statusCode: 201, headers: { warning: new RegExp(`agent ${id} has this name already`) } })
+  t.match(root, { statusCode: 201, headers: { warning: new RegExp(`agent ${id} already has this name`) } })
   for (const gone of [id, root.json().id]) await call('DELETE', `/api/persona/${gone}`, { token: alice })
   t.equal((await post(alice)).statusCode, 201, 'deleted agents do not count')
 })

@@ -153,7 +153,7 @@ t.test('whole lists: what the caller may edit, and nothing that was deleted', as
   t.strictSame(await has('?get_editable=false', bob), [false, true, false])
   t.strictSame(await has('?include_deleted=true'), [true, false, false])
   const ignored = await call('GET', '/api/admin/persona?include_deleted=true', { token: admin })
-  t.match(warningsOf(ignored), ['include_deleted is ignored: GET /persona?deleted=true lists deleted agents'])
+  t.match(warningsOf(ignored), ['include_deleted is ignored: to list deleted agents, use GET /persona?deleted=true'])
   const refused = await call('GET', '/api/admin/persona?page_num=1', { token: alice })
   t.equal(refused.statusCode, 422)
 })
@@ -170,7 +170,7 @@ t.test('422 with the paged address for lists over 1,000 records, or with too man
   await add(1, '')
   const answer = await list('/api/admin/persona')
   t.strictSame(faultsOf(answer), ['path list_too_long'])
-  t.match(answer.json().detail[0].msg, /read its pages at \/persona\?limit=100$/)
+  t.match(answer.json().detail[0].msg, /read pages with GET \/persona\?limit=100$/)
   await query`delete from persona where name like 'Many %'`
   await query`
     insert into tool (name, description) select 'Long', repeat('€', 10000) from generate_series(1, 20)`

@@ -216,7 +216,7 @@ t.test('the rules of the mask itself', async t => {
     t.same(detail, [fault('description'), fault('tool_ids')])
   })
   t.test('200: what is outside the mask is not looked at, and a Warning names it', async t => {
-    const outside = (name: string) => `field ${name} is outside the update_mask and was ignored`
+    const outside = (name: string) => `field ${name} was ignored, because it is not in update_mask`
     const empty = await send('?update_mask=', { name: 'ignored', num_chunks: 'not looked at', users: 'neither' })
     t.match(empty, { statusCode: 200, headers: { 'dry-run': undefined } })
     t.same(warningsOf(empty).sort(), [outside('name'), outside('num_chunks'), outside('users')])

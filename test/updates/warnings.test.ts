@@ -112,7 +112,7 @@ t.test('200 with Warning, or 422 under strict handling: a null that does not cle
   const told = await patch(nulls, seen)
   t.equal(told.headers.etag, stored.headers.etag)
   const named = ['uploaded_image_id', 'label_ids', 'display_priority'] // `user_file_ids` is already empty
-  const advice = 'was kept: null keeps the value. To clear the field, name it in update_mask'
+  const advice = 'was kept, because null keeps the value. To clear the field, name it in update_mask'
   t.equal(warningsOf(told).join(), named.map(name => `field ${name} ${advice}`).join())
   t.same(warningsOf(await patch({ uploaded_image_id: null, remove_image: true }, seen, '?dry_run=true')), [])
   const refused = faultsOf(await patch(nulls, { prefer: 'handling=strict' }))
