@@ -242,7 +242,7 @@ export const OPERATIONS = [
   operation(
     'history',
     { permission: 'basic' },
-    'Lists the changes of a tool or an agent, even a deleted agent, newest first. The first page also returns the current etag. before: `next` from the previous page.',
+    'Lists the changes of a tool or an agent, even of a deleted agent, newest first. The first page also returns the current etag. before: `next` from the previous page.',
     Type.Object({ ...OF_EITHER, before: Type.Optional(ID) }),
     async (ask, { kind, id, before }) => {
       const { resource, read } = KINDS[kind]

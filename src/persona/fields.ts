@@ -157,7 +157,7 @@ export const FIELDS = {
   search_start_date: nullableColumn('timestamptz', {
     request: optional(
       nullable(dateTime(), {
-        description: 'In RFC 3339 form. A time without an offset is in UTC. A date without a time means midnight in UTC.',
+        description: 'RFC 3339 time. Without an offset, the time is in UTC. A date alone means midnight in UTC.',
       }),
     ),
     canonical: (date: string) => parseDateTime(date) ?? null,
@@ -167,7 +167,7 @@ export const FIELDS = {
     link: link('persona_label', 'label_id', 'integer', 'Label', 'labels', {}),
     request: optional(
       nullable(ids(), {
-        description: 'With `update_mask`, `null` removes all labels, like `[]`. Without `update_mask`, it keeps them.',
+        description: 'With `update_mask`, `null` or `[]` removes all labels. Without `update_mask`, `null` keeps them.',
       }),
     ),
     nullWithoutMask: 'kept',
@@ -191,7 +191,7 @@ export const FIELDS = {
     link: link('persona_user_file', 'user_file_id', 'text', 'File', 'user_files', {}),
     request: optional(
       nullable(list(shortText(), { maxItems: LIST_ITEMS_MAX }), {
-        description: 'With `update_mask`, `null` removes all files, like `[]`. Without `update_mask`, it keeps them.',
+        description: 'With `update_mask`, `null` or `[]` removes all files. Without `update_mask`, `null` keeps them.',
       }),
     ),
     canonical: canonicalIds,

@@ -60,7 +60,7 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   },
 }
 
-/** The maximum number of agents that a request detaches from a tool. If the caller may update more, the deletion of the tool is refused. */
+/** The maximum number of agents from which a request detaches a tool. If the caller may update more agents with the tool, it is not deleted. */
 const RELEASED_MAX = 100
 
 /** Detaches a tool from the agents that the caller may update or, without a `request`, from deleted agents. Returns the ids of the changed agents. */

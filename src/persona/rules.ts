@@ -37,7 +37,7 @@ export interface PersonaUpdate extends UpdateRequest {
 /** The ids of newly attached records, by relation. */
 export type Attached = Partial<Record<Relation, Id[]>>
 
-/** The newly attached records, without records that do not exist or are hidden from the caller. */
+/** The newly attached records. Omits records that do not exist or are hidden from the caller. */
 export type References = Omit<Related, 'tool_ids'> & {
   tool_ids: (ToolState & { attachable: boolean })[]
   groups: number[]

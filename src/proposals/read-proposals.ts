@@ -39,7 +39,7 @@ export function registerReadProposals(app: FastifyInstance, options: ToolOptions
       kind: queryChoice(KINDS, '`persona`: only proposals for agents. `tool`: only proposals for tools.'),
       id: queryId('Only proposals for the agent or tool with this id.'),
       limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of records in a page. Default: ${PAGE_RECORDS}.`),
-      after: queryInteger(0, INT4_MAX, 'Starts after this id: the last id of the previous page.'),
+      after: queryInteger(0, INT4_MAX, 'Only proposals after this id, the last of the previous page.'),
     }),
     headers: Type.Object({ 'if-none-match': IfNoneMatch }),
     response: readResponses(list(reference(ProposalSummary)), 'The proposals of this page.', ['link', 'warning']),

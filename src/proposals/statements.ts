@@ -40,8 +40,8 @@ export interface AskedProposals {
 }
 
 /**
- * Reads the caller's own proposals and the proposals that the caller may decide on, sorted by id. With `proposal`, reads only this proposal. Without
- * `proposal`, reads ended proposals of other authors only if `id` is given, because the index of records finds them.
+ * Reads the caller's own proposals and the proposals that the caller may decide on, sorted by id. With `proposal`, reads only this proposal.
+ * Otherwise, reads ended proposals of other authors only with `id`, because no index finds them without the id of their agent or tool.
  */
 export async function readProposals(
   db: Kysely<Tables>,

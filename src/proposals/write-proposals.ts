@@ -219,7 +219,7 @@ function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approva
 const STALE_READ =
   'If-Match is not the current ETag of this proposal, because its agent or tool has changed or the tag is wrong. Send GET /proposals/{id} again.'
 const CONFLICT =
-  'Proposed fields have changed since the base version, so this proposal cannot be approved. Its author can read the record and propose the change again.'
+  'Proposed fields have changed since the base version, so you cannot approve this proposal. Its author can propose the change again.'
 
 async function readOpen(db: Kysely<Tables>, caller: Caller, id: number): Promise<ProposalRow> {
   const row = await readProposal(db, caller, id)

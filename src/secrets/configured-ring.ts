@@ -13,8 +13,8 @@ interface Settings {
 }
 
 /**
- * Returns the configured key ring. By default, the embedded database uses a key file next to its data, and creates the file if it is missing. An
- * external database has no default, because a key file could be lost with the container. Throws `KeyRingMissing`.
+ * Returns the configured key ring. By default, the service uses a key file next to the data of the embedded database, and creates a missing
+ * file. An external database has no default, because a key file could be lost with the container. Throws `KeyRingMissing`.
  */
 export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
   try {

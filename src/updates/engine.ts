@@ -18,7 +18,7 @@ import { settle, unavailableFor } from './unavailable.js'
  * Creates, updates, deletes and restores agents and tools, for requests and for the operator. If an update has no `Idempotency-Key` and changes only
  * columns of the resource's own row, the engine first tries a single statement. The statement stores nothing if the row is locked, or if the row's
  * version or the caller's rights have changed. In this case, and for all other requests, a transaction claims the key, locks the row, reads its state
- * and decides again. An unconfirmed commit is never repeated, and its outcome is never guessed.
+ * and decides. An unconfirmed commit is never repeated, and its outcome is never guessed.
  */
 
 /** The progress of one attempt. `isKeyTaken`: the request's key, if any, has been claimed. `written`: the change that was sent to the database. */
@@ -82,7 +82,7 @@ export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: r
   const { database, request } = job
   await settled(job, attempt =>
     inTransaction(database, { rollback: request.dryRun }, async trx => {
-      // Not in parallel, so that a caller without rights on the first resource does not lock the others.
+      // One resource after another, so that a caller without rights on the first resource does not lock the others.
       for (const id of ids.toSorted((a, b) => a - b)) {
         const { entry, answer } = await storeLocked(trx, { ...job, request: { ...request, id } })
         if (entry !== undefined) attempt.written = { entry, answer }

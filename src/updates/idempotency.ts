@@ -7,7 +7,7 @@ import { IdempotencyKeyInUse, InvalidRequest } from '../errors.js'
 
 /*
  * Recognises repeated requests by their `Idempotency-Key`. The transaction of a request first inserts the key, so a concurrent request with the same
- * key waits for its end. A refused request leaves no key behind. A successful request keeps its key, even if it changed nothing.
+ * key waits for this transaction. A refused request leaves no key behind. A successful request keeps its key, even if it changed nothing.
  */
 
 export interface RequestKey {
@@ -19,7 +19,7 @@ export interface RequestKey {
   fingerprint(secretKeyId: string | null): string
 }
 
-/** Returns the key of a request; null without an `Idempotency-Key`. `asked` returns the values that a repeated request must have in common. */
+/** Returns the key of a request; null without an `Idempotency-Key`. `asked` returns the values that a repeated request must repeat. */
 export function requestKey(
   caller: Caller,
   key: string | undefined,
@@ -33,7 +33,7 @@ export function requestKey(
 
 /** The result of the first request with a given key. */
 export interface FirstAnswer {
-  /** The id of the resource. Undefined for an update without changes that a release before 3.0 stored: its id is the one in the request's path. */
+  /** The id of the resource. Releases before 3.0 stored no id for updates without changes; for these, use the id in the request's path. */
   id?: number
   version: number
 }

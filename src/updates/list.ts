@@ -54,7 +54,7 @@ export function pagesOf(
     isSeen: Expression<SqlBool> = lit(true),
   ) =>
     await db
-      .selectFrom(`${kind as 'tool'} as r`) // `persona` has the columns used here too
+      .selectFrom(`${kind as 'tool'} as r`) // `persona` also has the columns used here
       .select(['r.id', record])
       .where('r.id', '>', after)
       .$if(name !== undefined, query => query.where('r.name', '=', name ?? '').orderBy('r.name'))

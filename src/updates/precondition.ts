@@ -64,7 +64,7 @@ const RECENT_MS = 15 * 60_000
 
 const isRecent = ({ at }: RecentChange) => Date.now() - at < RECENT_MS
 
-/** Adds to the recent changes `before` that `user` has just changed the fields `changed`. Removes older changes of these fields. */
+/** Adds a change of the fields `changed` by `user` to the recent changes `before`. Removes older changes of the same fields. */
 export function recentChanges(
   before: readonly RecentChange[],
   changed: readonly string[],

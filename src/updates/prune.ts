@@ -12,8 +12,8 @@ const STATEMENT_TIMEOUT_MS = 60_000
 
 /**
  * Removes audit rows, request keys, records of header reads and ended proposals that are older than the retention period. Also removes old
- * differences and unused definitions (DECISIONS section 10). Its small steps do not wait for writers and keep the audit chains valid, so pruning can
- * be interrupted and can run in several processes. Returns how many audit rows, differences and definitions it removed.
+ * differences and unused definitions (DECISIONS section 10). Works in small steps that do not wait for writers and keep the audit chains valid, so it
+ * can be interrupted and can run in several processes. Returns how many audit rows, differences and definitions it removed.
  */
 export async function pruneHistory(
   db: Kysely<Tables>,
@@ -49,7 +49,7 @@ export async function pruneHistory(
 
 /**
  * Keeps the differences of each resource's newest `versionsMax` versions, up to 64 MiB, and removes older ones. Always keeps the newest difference,
- * so that the last change can be shown and reverted. With `minutes`, examines only resources that changed in this time. Returns how many it removed.
+ * so that the last change can be shown and reverted. With `minutes`, examines only resources changed in this time. Returns how many it removed.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
   const when = minutes === undefined ? sql`true` : sql`at > now() - make_interval(mins => ${minutes}::integer)`
@@ -70,7 +70,7 @@ export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retenti
   )
 }
 
-/** SQL: stores the highest position in the feed of changes that the removed rows `gone` had, so that earlier cursors are refused. */
+/** SQL: stores the highest feed position of the removed rows in `gone`, so that cursors before this position are refused. */
 const PASSED = sql`
   update change_feed set (pruned_transaction_id, pruned_place) = (last.transaction_id, last.place)
   from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last
@@ -114,7 +114,7 @@ async function steps(db: Kysely<Tables>, query: RawBuilder<unknown>): Promise<nu
 async function step<Row>(db: Kysely<Tables>, query: RawBuilder<Row>): Promise<Row[]> {
   return await db.transaction().execute(async trx => {
     await limitStatements(trx, STATEMENT_TIMEOUT_MS)
-    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // a BRIN index needs a bitmap scan, which is turned off
+    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // BRIN indexes need bitmap scans, which sessions turn off
     return (await query.execute(trx)).rows
   })
 }

@@ -86,7 +86,7 @@ export async function readPast(
   if (version < kept_from)
     throw new VersionGone(
       'pruned',
-      `Versions of ${name} before version ${kept_from} are no longer kept. The operator sets AUDIT_RETENTION_DAYS.`,
+      `Versions of ${name} before version ${kept_from} are no longer kept. The limit is AUDIT_RETENTION_DAYS.`,
     )
   const values: PastValues = Object.fromEntries(changes.map(({ key, from }) => [key, from]))
   if (values.removed !== undefined)

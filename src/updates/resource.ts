@@ -10,7 +10,7 @@ import type { Precondition } from './tag.js'
 
 /* The interface between the update engine and one kind of resource. */
 
-/** The author of a change in the audit trail. `actor_id` is null for the operator. `command` contains no secret or personal values. */
+/** The author of a change. `actor_id` is null for the operator. `command` is the `agentctl` command without secret or personal values. */
 export type Actor = Pick<AuditTable, 'actor_id' | 'token_id' | 'request_id' | 'client_address' | 'command'>
 
 /** The values of one field before and after a change. Secrets are shown as masks. */
@@ -192,7 +192,7 @@ export interface Stored<T extends ResourceTypes> {
   proposal?: { location: string; tag: string }
 }
 
-/** A change that was sent to the database. `answer` answers the request if the change was stored. */
+/** A change that was sent to the database. `answer` is the answer to the request if the change was stored. */
 export interface Written<T extends ResourceTypes> {
   entry: AuditEntry
   answer: Stored<T>

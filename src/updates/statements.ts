@@ -79,9 +79,9 @@ export function nextVersion(alias: string, param: Param<WriteParameters>) {
 const SETS_MAX = 50
 
 /**
- * Returns a function that stores a decision with one statement, and returns the statement's row or, if nothing was stored, undefined. The first
- * `SETS_MAX` sets of changed columns get their own prepared statements. All other sets share one statement that writes all columns. `build` gets, in
- * `changed`, a parameter for each written column. `Own` are the parameters that only this kind of resource has.
+ * Returns a function that stores a decision with one statement. That function returns the statement's row, or undefined if nothing was stored. The
+ * first `SETS_MAX` sets of changed columns get their own prepared statements. All other sets share one statement that writes all columns. In
+ * `changed`, `build` gets a parameter for each written column. `Own` are the parameters that only this kind of resource has.
  */
 export function writing<Name extends string, Own extends object, R>(
   name: string,
@@ -150,8 +150,8 @@ export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<nu
 }
 
 /**
- * Inserts an agent or tool with initial values, which the creation then updates. The new row has version 0. If a removed resource had the same id,
- * the new row continues the versions and the audit chain of that resource. Returns false if the id is in use.
+ * Inserts an agent or tool with initial values, which the creation then updates. If a removed resource had the same id, the new row
+ * continues the versions and the audit chain of that resource. Otherwise, its version is 0. Returns false if the id is in use.
  */
 export async function insertBlank(
   trx: Transaction<Tables>,

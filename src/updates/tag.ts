@@ -10,8 +10,8 @@ export function entityTag(kind: ResourceKind, id: number, version: number): stri
 }
 
 /**
- * Returns the tag of a representation: the tag of the version and a digest of the body, for example `"persona-12-7.5f0c3a91b2d4"`. `If-Match` ignores
- * the digest.
+ * Returns the tag of a representation, which combines the tag of the version and a digest of the body, for example `"persona-12-7.5f0c3a91b2d4"`.
+ * `If-Match` ignores the digest.
  */
 export function representationTag(tag: string, shown: string): string {
   return `${tag.slice(0, -1)}.${hash('sha256', shown).slice(0, 12)}"`

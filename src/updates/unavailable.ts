@@ -69,5 +69,5 @@ function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { k
   if (act === 'deletion') return 'Repeat the request. A 404 means that the deletion was applied.'
   if (precondition.kind !== 'tags')
     return 'Read the record before you repeat the request, because repeating it could overwrite later changes by other users.'
-  return 'Repeat the request with the same If-Match. A 200 or 204 means that the change is stored. A 412 lists the fields that have changed.'
+  return 'Repeat the request with the same If-Match. A 200 or 204 means that the change is stored. A 412 lists the fields that have changed since.'
 }
