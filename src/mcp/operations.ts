@@ -40,7 +40,7 @@ export function refusalOf(status: number, { detail, ...members }: Body, argument
     const place = argument && part === 'body' ? [argument, ...path] : path
     return `\n- ${place.join('.')}: ${msg}`
   })
-  return new CallRefused(`The call was refused and changed nothing. Its faults:${lines.join('')}`)
+  return new CallRefused(`Refused. Nothing was changed. Faults:${lines.join('')}`)
 }
 
 /** Returns a JSON object with `members` and `texts` as the result of a tool. `texts` are JSON answers of operations and are inserted unchanged. */

@@ -53,7 +53,7 @@ t.test('REQUIRE_APPROVAL=all: others than administrators change nothing that is 
   const headers = { custom_headers: [{ key: 'X-Key', value: 'clear' }] }
   const secret = await call('PUT', '/admin/tool/custom/15', { token: manager, body: headers })
   for (const answer of [await call('DELETE', '/persona/2', { token: alice }), secret])
-    t.match(answer.json().detail, /ask one of them/)
+    t.match(answer.json().detail, /Ask an administrator/)
   t.equal(await send(alice, 'PATCH /persona/2?update_mask=name&dry_run=true', name), '200')
   t.equal(await send(manager, 'DELETE /api/admin/tool/custom/15?dry_run=true'), '204')
   t.equal(await send(alice, 'PATCH /persona/2?update_mask=name', { name: 'Alice Public' }), '200', 'nothing to change')
