@@ -11,21 +11,21 @@ export const CHANGE_KINDS = [
   ...(['argument_type_changed', 'argument_values_changed', 'origin_changed', 'changed'] as const),
 ]
 
-/** A difference in the functions that a model gets, or in how they are called. */
+/** A difference in the functions that a model gets, or in the calls of these functions. */
 export interface DefinitionChange {
-  /** `changed`: any other difference. */
+  /** `changed` is a difference that fits no other kind. */
   kind: (typeof CHANGE_KINDS)[number]
-  /** The operationId; empty for a change outside operations. */
+  /** The operationId. Empty if the change is not in an operation. */
   operation: string
   /** The argument or one of its properties, for example `requestBody.name`. */
   argument?: string
-  /** The previous type, address or function, which `to` replaces. For a new argument, `to` is `required` or `optional`. */
+  /** The previous type, address or function. `to` is the new one. A new argument has only `to`, which is `required` or `optional`. */
   from?: string
   to?: string
-  /** The values that the schema no longer lists. `added`: new values or origins. At most 100 each. */
+  /** The values that the schema no longer lists. `added` has the newly listed values, or new origins of calls. At most 100 each. */
   removed?: unknown[]
   added?: unknown[]
-  /** The place in the new definition; absent if the operation was removed. */
+  /** The path of the changed part in the new definition. Absent if there is none, for example for a removed operation. */
   loc?: Loc
   msg: string
 }
@@ -39,8 +39,8 @@ const SHOWN = 5
 const DEFINITIONS = '#/$defs/'
 
 /**
- * Returns the changes if `after` replaces `before`. Matches operations by operationId, and arguments by the name that the model uses. `headerNames` are
- * the tool's custom headers. If the headers change too, `headerNamesBefore` are the previous headers.
+ * Lists what changes if `after` replaces `before`. Matches operations by operationId, and arguments by the name that the model uses. `headerNames`
+ * has the names of the tool's custom headers. If these headers change too, `headerNamesBefore` has the previous names.
  */
 export function definitionChanges(
   before: unknown,
@@ -58,7 +58,7 @@ export function definitionChanges(
   const next = readableFunctions(after, options)
   if (old === undefined || next === undefined) {
     const which = old === undefined ? 'old' : 'new'
-    reportOf('')('changed', `the functions of the ${which} definition cannot be determined, so nothing is compared`)
+    reportOf('')('changed', `no functions can be made from the ${which} definition, so nothing is compared`)
     return changes
   }
   const reportServer = reportOf('', [...at, 'servers', 0, 'url'])
@@ -99,7 +99,7 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
     const { argument } = form
     const before = old.arguments.find(each => each.argument === argument)
     if (before && !isDeepStrictEqual(before, form))
-      report('changed', `the argument ${quote(argument)} is sent differently`, { argument })
+      report('changed', `the location, name or encoding of the argument ${quote(argument)} changed`, { argument })
   }
   const $defs: Schemas = Object(old.parameters.$defs)
   const next$defs: Schemas = Object(next.parameters.$defs)
@@ -114,16 +114,16 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
   }
   for (const [name, schema] of Object.entries(next$defs))
     if (!compared.has(`${DEFINITIONS}${name}`) && Object.hasOwn($defs, name) && !isDeepStrictEqual($defs[name], schema))
-      report('changed', `the schema ${quote(name)} inside the arguments changed`)
+      report('changed', `the schema ${quote(name)}, to which arguments refer, changed`)
 }
 
-/** Resolves the schema's reference. Keywords next to the reference take precedence. */
+/** Replaces a `$ref` with the schema that it refers to. Keywords next to the `$ref` take precedence. */
 function resolved(schema: JsonSchema, $defs: Schemas): Schema {
   const { $ref, ...others } = asObject(schema)
   return $ref === undefined ? others : { ...asObject($defs[String($ref).slice(DEFINITIONS.length)] ?? true), ...others }
 }
 
-/** Reports properties that were added, removed, or became required or optional. Returns the properties that both schemas have, with their paths. */
+/** Reports properties that were added or removed, or that became required or optional. Returns the path and both schemas of each common property. */
 function sharedMembers(old: Schema, next: Schema, path: string, report: Report): [string, JsonSchema, JsonSchema][] {
   const from = new Map<string, JsonSchema>(Object.entries(Object(old.properties)))
   const to = new Map<string, JsonSchema>(Object.entries(Object(next.properties)))
@@ -142,7 +142,7 @@ function sharedMembers(old: Schema, next: Schema, path: string, report: Report):
   })
 }
 
-/** Reports how the schema of an argument changed. Ignores the keywords in `reported`. */
+/** Reports how the schema of an argument changed. Ignores the keywords in `reported`, which are compared elsewhere. */
 function compareSchemas(old: Schema, next: Schema, argument: string, report: Report, reported: string[] = []): void {
   const subject = `the argument ${quote(argument)}`
   const [from, to] = [typeOf(old), typeOf(next)]

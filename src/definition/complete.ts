@@ -7,7 +7,7 @@ import { convertSwagger } from './swagger.js'
 
 export interface Edit {
   op: 'add' | 'replace'
-  /** The place in the completed definition. A Swagger conversion is one edit of the whole definition, without `before` and `after`. */
+  /** The path in the completed definition. The conversion of Swagger 2.0 is one edit of the whole definition, without `before` and `after`. */
   loc: Loc
   before?: unknown
   after?: unknown
@@ -27,7 +27,7 @@ interface Made extends Omit<Edit, 'loc'> {
   readonly key: string | number
 }
 
-/** An operation and its path. `items` is the chain of references that begins with the path item. */
+/** An operation and its path. `items` has the path item and the path items that it refers to. */
 interface Use {
   readonly path: string
   readonly items: readonly Schema[]
@@ -37,15 +37,15 @@ interface Use {
 
 /** Definitions with one of these faults are not completed. */
 const BEYOND = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
-/** A completion may add this number of characters, plus `ADDED_FOR_EACH` for each character of the definition, at most `MOST_ADDED`. */
+/** A completion may add this number of characters, plus `ADDED_FOR_EACH` for each character of the definition, but at most `MOST_ADDED` in total. */
 const ADDED_CHARACTERS = 256 * 1024
 const ADDED_FOR_EACH = 16
 const MOST_ADDED = 32 * 1024 * 1024
 const NAME_CHARACTERS = 60
 
 /**
- * Completes a copy of a definition and lists each edit. Converts Swagger 2.0 to OpenAPI 3.0. Adds missing operationIds, summaries and path parameters,
- * and renames repeated operationIds. `server` is added if there is no server, or completes a relative URL. `check` has the remaining faults.
+ * Completes a copy of a definition and lists the edits. Converts Swagger 2.0 to OpenAPI 3. Renames repeated operationIds. Adds missing operationIds,
+ * summaries and path parameters. Adds `server` if the definition has no server, or completes its relative URL. `check` has the remaining faults.
  */
 export function completeDefinition(given: unknown, options: CheckOptions & { server?: string } = {}): Completion {
   const { server, at = DEFAULT_AT } = options
@@ -113,7 +113,7 @@ class Completing {
     this.set(first, 'url', after, 'server_resolved', 'the relative url was completed with the server url that you gave')
   }
 
-  /** Returns the operations with their paths, or none if the check would refuse their number. */
+  /** Returns the operations with their paths. Returns none if there are more than the check allows. */
   private uses(): Use[] {
     const uses: Use[] = []
     for (const [path, first] of Object.entries(Object(this.document.paths))) {
@@ -126,7 +126,7 @@ class Completing {
     return uses
   }
 
-  /** Gives an operation a unique id. `owners`: the completed operations by id. */
+  /** Gives an operation a unique operationId. `owners` has the previously completed operations by operationId. */
   private completeId({ path, method, operation }: Use, owners: Map<unknown, Schema>): void {
     const id = operation.operationId
     const owner = owners.get(id)
@@ -171,7 +171,7 @@ class Completing {
     this.set(operation, 'parameters', [...own, ...added], 'parameters_added', msg)
   }
 
-  /** Sets a member and records the edit, unless the edit exceeds the size limit. */
+  /** Sets a property and records the edit. Does neither if all edits together would exceed the size limit. */
   private set(holder: Schema, key: string, after: unknown, type: string, msg: string): void {
     const before = holder[key]
     const made = { op: before === undefined ? ('add' as const) : ('replace' as const), type, msg, after }

@@ -6,13 +6,13 @@ const JSON_TYPE = 'application/json'
 const MULTIPART = 'multipart/form-data'
 const ANY_TYPE = '*/*'
 const SECTIONS = new Map(Object.entries({ definitions: 'schemas', parameters: 'parameters', responses: 'responses' }))
-/** Members of a parameter, form field or header that are in `schema` in OpenAPI 3. */
+/** Keys of parameters, form fields and headers in Swagger 2.0. OpenAPI 3 has these keys in `schema`. */
 const SCHEMA_MEMBERS = new Set(
   `type format items default enum maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems
   minItems uniqueItems multipleOf x-nullable`.split(/\s+/),
 )
 const SCHEMAS = new Set('items additionalProperties not allOf anyOf oneOf'.split(' '))
-/** The OpenAPI 3 style for each `collectionFormat` in a query or form. */
+/** The OpenAPI 3 style for each `collectionFormat` of a query parameter or form field. */
 const STYLES = new Map<unknown, Schema>([
   ['multi', {}],
   ['csv', { explode: false }],
@@ -21,15 +21,15 @@ const STYLES = new Map<unknown, Schema>([
 ])
 const FLOWS = new Map(Object.entries({ application: 'clientCredentials', accessCode: 'authorizationCode' }))
 /**
- * Converts a Swagger 2.0 document to OpenAPI 3.0. Keeps parts that cannot be converted, so that the check reports them. `scheme` is used if the document
- * has a host but no schemes. Returns undefined if the copies of schemas for operations and media types exceed `mostCopied` characters.
+ * Converts a Swagger 2.0 document to OpenAPI 3.0. Keeps parts that cannot be converted, so that the check reports them. `scheme` is used if the
+ * document has a host but no schemes. Returns undefined if the schemas that are copied for operations and media types exceed `mostCopied` characters.
  */
 export function convertSwagger(given: Schema, scheme: string, mostCopied: number): Schema | undefined {
   return new Conversion(given, scheme, mostCopied).document()
 }
 
 class Conversion {
-  /** The schemas inside `paths` that references point at. They become components. */
+  /** Schemas inside `paths` that are the targets of references. These schemas become components. */
   private readonly moved: Schema = {}
   private readonly references: References
   private copied = 0
@@ -57,11 +57,11 @@ class Conversion {
     if (this.copied > this.mostCopied) return undefined
     const isEmpty = Object.values(components).every(each => each === undefined)
     const document = { openapi: '3.0.4', info, servers: this.serversOf(schemes), ...rest, paths: items }
-    // A JSON copy has no undefined members and shares no objects.
+    // The copy has no undefined properties, and no object occurs in it twice.
     return JSON.parse(JSON.stringify(isEmpty ? document : { ...document, components }))
   }
 
-  /** Returns the servers for the host and `schemes`, https first. Returns undefined if the document has neither a host nor a base path. */
+  /** Returns one server for each scheme, https first. Returns undefined if the document has neither a host nor a base path. */
   private serversOf(schemes: unknown): { url: string }[] | undefined {
     const { host, basePath } = this.given
     const path = typeof basePath === 'string' ? basePath.replace(/^(?!\/|$)/, '/').replace(/\/$/, '') : ''
@@ -175,7 +175,7 @@ class Conversion {
     return Object.fromEntries(types.map(type => [type, media]))
   }
 
-  /** Converts a schema. `name` is its name in `definitions`, if any. */
+  /** Converts a schema. `name` is the schema's key if the schema is in `definitions`. */
   private schema(given: unknown, name?: string): unknown {
     if (Array.isArray(given)) return given.map(each => this.schema(each))
     const schema = mapped(given, (value, key) => {
@@ -190,7 +190,7 @@ class Conversion {
     return { ...others, ...file, nullable }
   }
 
-  /** Returns the reference to the same part in the converted document. */
+  /** Converts a reference, so that it points to the same object in the converted document. */
   private reference(ref: unknown): unknown {
     const [, section = '', rest] = /^#\/([^/]+)(.*)$/s.exec(textOf(ref)) ?? []
     const to = SECTIONS.get(section)
@@ -201,7 +201,7 @@ class Conversion {
       .slice('#/'.length)
       .replace(/[^A-Za-z0-9]/g, '_')
     if (!Object.hasOwn(this.moved, name)) {
-      this.moved[name] = {} // ends recursion
+      this.moved[name] = {} // ends the recursion for a schema that contains itself
       this.moved[name] = this.schema(target)
     }
     return `#/components/schemas/${name}`
@@ -227,7 +227,7 @@ function typesOf(types: unknown): string[] {
   return named.length === 0 ? [JSON_TYPE] : [...new Set(named.map(each => (each === ANY_TYPE ? JSON_TYPE : each)))]
 }
 
-/** Returns the OpenAPI 3 style of a parameter. Keeps a `collectionFormat` without such a style. */
+/** Returns the OpenAPI 3 style of a parameter. Keeps a `collectionFormat` that has no such style. */
 function styleOf({ type, in: location, collectionFormat }: Schema): Schema {
   const isForm = location === 'query' || location === 'formData'
   const style = isForm ? STYLES.get(collectionFormat ?? 'csv') : (collectionFormat ?? 'csv') === 'csv' ? {} : undefined
@@ -235,7 +235,7 @@ function styleOf({ type, in: location, collectionFormat }: Schema): Schema {
   return style ?? { collectionFormat }
 }
 
-/** Makes a discriminator. In Swagger 2.0, the possible values are the names of the definition and its subtypes. */
+/** Converts a discriminator. In Swagger 2.0, its values are the names of the schema and of the subtypes. */
 function discriminator(propertyName: string, schema: Schema, name: string | undefined): Schema {
   const listed = Object(Object(schema.properties)[propertyName]).enum
   const isOne = name !== undefined && (!Array.isArray(listed) || listed.includes(name))

@@ -62,7 +62,7 @@ const shown = ({ kind, operation, argument = '', msg }: DefinitionChange, expect
 
 const OLD = 'https://tickets.example.com'
 const { get, post } = base.paths['/tickets']
-const OTHER_FORM = 'the argument "state" is sent differently'
+const OTHER_FORM = 'the location, name or encoding of the argument "state" changed'
 const q = { name: 'q', in: 'query' }
 const at = (url: string, host?: unknown) =>
   changed('servers', [{ url, variables: { host: { default: host, enum: [host, 'b.example.com'] } } }])
@@ -173,9 +173,9 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
   ],
   ['a pattern', note({ type: 'string', pattern: '^a' }), ['changed create requestBody.note']],
   ['deep in a property', note({ type: 'string', items: { items: {} } }), ['changed create requestBody.note']],
-  ['a schema that others use', ownersEmail, ['changed create: the schema "Owner" inside the arguments changed']],
+  ['a schema that others use', ownersEmail, ['changed create: the schema "Owner", to which arguments refer, changed']],
   ['additional properties', changed('ticket additionalProperties', false), ['changed create requestBody']],
-  ['refused', {}, ['changed: the functions of the new definition cannot be determined, so nothing is compared']],
+  ['refused', {}, ['changed: no functions can be made from the new definition, so nothing is compared']],
   ['unreadable before', base, ['changed'], []],
 ]
 

@@ -17,7 +17,7 @@ const ORDINARY_PATH = /^\/[\w.~$:{}()*,;=@%!'&+-]+(?:\/|$)/
 export const SECRET = /(?<![^/?#&;=:])(?:sk-|ghp_|xoxb-|AKIA|AIza)(?=[\w-]*\d)[\w-]{6,}/
 
 const METADATA_NAMES = ['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']
-/** Link-local networks and cloud metadata addresses, in IPv4 and IPv6 forms. */
+/** Link-local networks and cloud metadata addresses, in their IPv4 and IPv6 forms. */
 const METADATA = new BlockList()
 for (const [address, bits, words] of [
   ['169.254.0.0', 16, 'a9fe:0'],
@@ -36,13 +36,13 @@ for (const [address, bits] of Object.entries(NETWORKS)) METADATA.addSubnet(addre
 
 export interface Address {
   readonly text: string
-  /** The first variable without a default, for which `text` has a dummy value. */
+  /** The name of the first variable without a default. `text` contains a dummy value for each such variable. */
   readonly unfilled?: string | undefined
 }
 
 /**
- * Checks only the first server of a list, because calls do not go to other servers. Returns the addresses of this server (`addressesOf`), or an empty
- * list if one of them is unusable.
+ * Checks only the first server of a list, because calls go only there. Returns the addresses of this server (`addressesOf`), or an empty
+ * list if there is a fault.
  */
 export function checkServers(servers: unknown, document: object, findings: Findings): readonly Address[] {
   const [server] = Array.isArray(servers) ? servers : []
@@ -103,7 +103,7 @@ function expand(server: unknown): readonly Address[] | FaultRule {
   return addresses
 }
 
-/** Returns a variable's values, its default first. A dummy value replaces a missing default. */
+/** Returns a variable's values, beginning with its default. A dummy value replaces a missing default. */
 function valuesOf(variables: unknown, parts: readonly string[], index: number): Address[] {
   const name = parts[index] ?? ''
   const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
@@ -168,7 +168,7 @@ export function leadsAway(address: string, path: string): boolean {
   const end = path.slice(0, DEFINITION_LIMITS.keyCharacters).replace(VARIABLE, 'x')
   // The common case: the address is absolute, and the path begins with one slash.
   if (ABSOLUTE.test(address) && (end === '/' || ORDINARY_PATH.test(end))) return false
-  // The path would extend the host name, or clients could parse the address as relative.
+  // Without a slash before the path, the path would extend the host name. Without `//`, clients could parse the address as relative.
   if (/^https?:(?:\/\/[^/]*$|(?!\/\/))/i.test(address) && !/^(?:[/?#]|$)/.test(end)) return true
   const own = parsed(address)
   const together = parsed(joined(address, end))?.host
@@ -178,12 +178,12 @@ export function leadsAway(address: string, path: string): boolean {
   return isOther || (kept !== own?.host && canBeHost(kept))
 }
 
-/** True if the host contains a dot or a colon, or is `localhost`. False for hosts such as 0.0.0.2, because parsers make them from path segments such as `2`. */
+/** True if the host contains a dot or a colon, or is `localhost`. False for 0.0.0.2, because parsers make this host from the path segment `2`. */
 function canBeHost(host: string | undefined): boolean {
   return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }
 
-/** After this number of addresses, `originsOf` returns URLs as written, with their variables. */
+/** After this number of addresses, `originsOf` returns URLs with their variables instead of origins. */
 const ORIGINS_READ_MAX = 10_000
 
 /** Returns the origins of all servers, including servers of paths and operations, because runtimes can call these servers. */

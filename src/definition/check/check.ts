@@ -8,9 +8,9 @@ import { SchemaWalk } from './schemas.js'
 import { Subtypes } from './subtypes.js'
 
 export interface CheckOptions {
-  /** The path of the definition in the request, with which each `loc` begins. Default: `['body', 'definition']`. */
+  /** The path of the definition in the request. Each `loc` begins with this path. Default: `['body', 'definition']`. */
   at?: Loc
-  /** The names of the tool's custom headers. Each header supplies the header parameter with its name. `Cookie` supplies all cookie parameters. */
+  /** The names of the tool's custom headers. A custom header supplies the parameter of the same name. `Cookie` supplies all cookie parameters. */
   headerNames?: readonly string[]
   /** True if operations that cannot become functions are faults. */
   strict?: boolean
@@ -91,7 +91,7 @@ function checkParts(definition: Schema, findings: Findings, { headerNames = [], 
   return { operations: rules.operations, readings: { references, subtypes, is30, document: definition } }
 }
 
-/** Warns about keys in the query, which custom headers cannot supply. */
+/** Warns about API keys in the query that no operation declares as a parameter. Custom headers cannot supply these keys. */
 function warnQueryKeys({ components }: Schema, operations: readonly OperationInput[], findings: Findings): void {
   const schemes = isObject(components) && isObject(components.securitySchemes) ? components.securitySchemes : {}
   for (const [key, scheme] of Object.entries(schemes)) {
@@ -103,8 +103,8 @@ function warnQueryKeys({ components }: Schema, operations: readonly OperationInp
 }
 
 /**
- * Visits every value of a definition before other checks. Returns the fault if a limit is exceeded. Reports NUL, lone surrogates, infinite numbers, keys
- * that are too long, and keys that change a prototype. A value that YAML aliases repeat counts each time.
+ * Visits every value of a definition before all other checks. Returns the fault if a limit is exceeded. Reports NUL, lone surrogates, infinite
+ * numbers, keys that are too long, and keys that change a prototype. A value that YAML aliases repeat counts each time.
  */
 function walkAll(document: object, findings: Findings): 'definition_too_deep' | 'definition_too_large' | undefined {
   let values = 0

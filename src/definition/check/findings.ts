@@ -37,7 +37,7 @@ function show(value: unknown): string {
   return typeof value === 'object' && value !== null ? (Array.isArray(value) ? 'a list' : 'an object') : String(value)
 }
 
-/** Collects findings by holder, the object or list that contains the faulty value. `located` adds the full paths in one pass. */
+/** Collects findings by holder. A holder is the object or list that contains the faulty value. `located` adds the full paths in one pass. */
 export class Findings {
   readonly counts = { faults: 0, warnings: 0 }
   private readonly byHolder = new Map<object, Found[]>()
@@ -58,7 +58,7 @@ export class Findings {
     else known.push(found)
   }
 
-  /** Returns the findings in document order, with paths that begin with `at`. Beyond a limit, the last message states how many findings are omitted. */
+  /** Returns the findings in document order. Their paths begin with `at`. If a limit omits findings, the last message states how many are omitted. */
   located(document: unknown, at: Loc): { faults: Fault[]; warnings: Finding[] } {
     const located: { faults: Fault[]; warnings: Fault[] } = { faults: [], warnings: [] }
     locate(document, [...at], this.byHolder, (path, { kind, rule, tail, values }) => {
@@ -86,7 +86,7 @@ export function faultOf(rule: FaultRule | WarningRule, loc: Loc, values: readonl
   return { loc, msg, type: typeOf(rule) }
 }
 
-/** Calls `found` for each entry of `wanted`, with the path of the entry's holder, in document order. In a holder, entries for missing keys come first. */
+/** Calls `found` for each entry of `wanted` in document order, with the path of its holder. Entries for missing keys come first in each holder. */
 function locate<T extends { tail: Loc }>(
   node: unknown,
   path: Loc,

@@ -22,14 +22,14 @@ export interface ParameterInput {
 
 export interface BodyInput {
   readonly value: Schema
-  /** The chosen media type object; `{}` for null. */
+  /** The chosen media type object; `{}` if it is null. */
   readonly media: Schema
   readonly mediaType: string
   readonly encoding?: Record<string, FieldEncoding>
   readonly description?: string
 }
 
-/** The encoding of a form field. Members with OpenAPI's defaults (style `form`, exploded) are absent. */
+/** The encoding of a form field. Properties with OpenAPI's defaults (style `form`, exploded) are absent. */
 export interface FieldEncoding {
   style?: string
   explode?: boolean
@@ -40,9 +40,9 @@ export interface FieldEncoding {
 
 export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
-  /** True if an entry could not be read. Then `byKey` can be incomplete. */
+  /** True if an entry could not be read, so that `byKey` can be incomplete. */
   isBroken: boolean
-  /** `lost` of the first parameter that cannot become an argument. */
+  /** The reason why the first unusable parameter cannot become an argument. */
   lost?: Lost | undefined
 }
 
@@ -138,7 +138,7 @@ export class InputRules {
       ? this.references.end(requestBody)
       : this.references.chain(requestBody, 'request body', this.findings)?.at(-1)
     if (value === undefined) return undefined
-    // HTTP defines no body for GET and DELETE, so an optional body is omitted if it requires nothing or cannot be sent.
+    // HTTP defines no body for GET and DELETE, so an optional body is omitted if its schema requires nothing or it cannot be sent.
     const isOptional = isIgnored || ((verb === 'get' || verb === 'delete') && value.required !== true)
     if (isOptional && !this.asksFor(value)) return undefined
     if (!isIgnored && !this.bodies.has(value)) this.bodies.set(value, this.readContent(value))
@@ -162,7 +162,7 @@ export class InputRules {
     })
   }
 
-  /** Chooses `application/json`, or else the first JSON media type, or else a form. Checks only the chosen media type. */
+  /** Chooses `application/json`, else the first other JSON media type, else a form. Checks only the chosen media type. */
   private readContent(body: Schema): BodyInput | { lost: Lost } | undefined {
     checkKeys('request body', body, this.findings)
     const { content = {} } = body
@@ -225,7 +225,7 @@ export class InputRules {
     }
   }
 
-  /** Returns a schema and the schemas that its references, `allOf`, `oneOf` and `anyOf` lead to, up to `MOST_PARTS`. */
+  /** Returns a schema and the schemas that its references, `allOf`, `oneOf` and `anyOf` lead to, at most `MOST_PARTS`. */
   private partsOf(schema: unknown): Schema[] {
     const parts = new Set<Schema>()
     const pending = [schema]

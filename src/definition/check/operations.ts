@@ -9,7 +9,7 @@ export interface MethodRecord {
   name: string
   summary: string
   path: string
-  /** The method as written, possibly in upper case. */
+  /** The method as in the definition, possibly in upper case. */
   method: string
   spec: Schema
 }
@@ -43,7 +43,7 @@ export class OperationRules {
   readonly operations: OperationInput[] = []
   private operationCount = 0
   private readonly ids = new Map<string, { operation: Schema; item: Schema }>()
-  /** The operations and path items that were checked. Paths that share one do not repeat its check. */
+  /** The operations and path items that were checked. If several paths share one of them, it is checked only once. */
   private readonly seen = new Set<object>()
 
   constructor(
@@ -78,7 +78,7 @@ export class OperationRules {
     const shared = holder && methods.size > 0 ? this.inputs.readList(holder) : NO_PARAMETERS
     if (template && holder) this.warnUnused(shared, template, holder)
     for (const [method, layer] of methods) {
-      // Invalid operations also count, because many paths can share one, and each use takes time.
+      // Invalid operations also count, because many paths can share an operation, and the check of each path takes time.
       if (++this.operationCount > DEFINITION_LIMITS.operations) return
       const operation = layer[method]
       if (!isObject(operation) || operation.$ref !== undefined) this.findings.fault('dict_type', layer, [method])
@@ -102,7 +102,7 @@ export class OperationRules {
     return this.seen.size < this.seen.add(part).size
   }
 
-  /** Reports the servers of a path item, its unknown keys, and methods that cannot become functions. */
+  /** Reports a path item's own servers, unknown keys, and methods that cannot become functions. */
   private checkItemKeys(item: Schema): void {
     for (const key of Object.keys(item)) {
       if (isToolMethod(key) || ITEM_KEYS.has(key) || key.startsWith('x-')) continue
@@ -192,7 +192,7 @@ function merged(own: ParameterList, shared: ParameterList): ParameterInput[] {
   return [...[...shared.byKey.values()].filter(({ key }) => !own.byKey.has(key)), ...own.byKey.values()]
 }
 
-/** Returns the methods that become functions. Maps each method to the path item in `layers` that contains the method. */
+/** Maps each method that can become a function to the first path item in `layers` that contains the method. */
 export function methodsOf(layers: readonly Schema[]): Map<string, Schema> {
   const methods = new Map<string, Schema>()
   for (const layer of layers.toReversed()) for (const key in layer) if (isToolMethod(key)) methods.set(key, layer)
@@ -211,7 +211,7 @@ export function isBlank(value: unknown): boolean {
 const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/
 export const OPERATORS = /^\+|[*+]$/g // of RFC 6570, for example in `{+name}`
 
-/** Returns the placeholders of a path; undefined if the braces are unbalanced. The parameter of `{+id}`, `{id*}` or `{id+}` may be called `id`. */
+/** Returns the placeholders of a path; undefined if braces enclose no name. The parameter of `{+id}`, `{id*}` or `{id+}` can be named `id`. */
 export function templateOf(path: string): PathTemplate | undefined {
   const parts = path.split(PLACEHOLDER) // literal text and placeholder names alternate
   const names = parts.filter((_, i) => i % 2 === 1)

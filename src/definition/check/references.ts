@@ -3,7 +3,7 @@ import { DEFINITION_LIMITS, type FaultRule } from './rules.js'
 
 export type Schema = Record<string, unknown>
 
-/** The section of `components` for each part of a document. */
+/** The section of `components` for each kind of object. */
 const SECTIONS = {
   'path item': 'pathItems',
   parameter: 'parameters',
@@ -38,13 +38,13 @@ export class References {
     return value
   }
 
-  /** Follows references and returns the object at the end; undefined if the end is not an object. */
+  /** Follows references and returns the last target; undefined if the last target is not an object. */
   end(value: unknown): Schema | undefined {
     const end = this.hops(value).at(-1)
     return isObject(end) && end.$ref === undefined ? end : undefined
   }
 
-  /** Returns a value and the targets of its chain of references, up to `referenceHops`. */
+  /** Returns a value and the targets of its chain of references, at most `referenceHops`. */
   private hops(value: unknown): unknown[] {
     const hops = [value]
     const most = DEFINITION_LIMITS.referenceHops
@@ -98,7 +98,7 @@ function decoded(ref: string): string {
   }
 }
 
-/** Masks the user info and the query of an address, because both can be secret. */
+/** Replaces the user info and the query of an address with `***`, because both can be secret. */
 export function withoutSecrets(address: string): string {
   return address.replace(/(\?)[^#]+/gs, '$1***').replace(/(^|\/\/)[^/?#]+@/, '$1***@')
 }

@@ -64,7 +64,7 @@ export class SchemaWalk {
   }
 }
 
-/** True if only the server sets the property: the property or its referenced schema is `readOnly`. */
+/** True if the property, or the schema that it refers to, is `readOnly`. Only the server sets such a property. */
 export function isSetByServer(property: unknown, references: References): boolean {
   return (
     isObject(property) &&

@@ -7,7 +7,7 @@ export interface Selector {
   readonly value: Schema
 }
 
-/** The subtypes that a parent's `discriminator` distinguishes. The parent lists them in `oneOf`, `anyOf` or a mapping, or they refer to the parent in `allOf`. */
+/** The subtypes that a parent's `discriminator` distinguishes. The parent lists them in `oneOf`, `anyOf` or a mapping, or they extend the parent. */
 export class Subtypes {
   private readonly names = new Map<object, string>()
   private readonly parents = new Map<Schema, Set<Schema>>()
@@ -55,7 +55,7 @@ export class Subtypes {
     return [...new Set([...this.mapping(schema).values(), ...nearest(this.children, schema)])].filter(isObject)
   }
 
-  /** Returns the schema for each value in a parent's mapping; undefined for a broken reference. The mapping contains component names or references. */
+  /** Returns the schema for each value in a parent's mapping, which has component names or references; undefined for a broken reference. */
   private mapping({ discriminator }: Schema): Map<string, Schema | undefined> {
     const { mapping }: Schema = isObject(discriminator) ? discriminator : {}
     const entries = Object.entries(isObject(mapping) ? mapping : {}).map(([value, ref]) => {
@@ -71,8 +71,8 @@ export class Subtypes {
   }
 
   /**
-   * Returns the selector of a subtype, with the values from the parent's mapping or, if the mapping does not list the subtype, the component name. Omits
-   * values that the subtype's schema does not allow. Returns undefined if the parent has no discriminator or no value is left.
+   * Returns the selector of a subtype. Its values are those in the parent's mapping or, if the mapping does not list the subtype, the component
+   * name. Omits values that the subtype's schema does not allow. Returns undefined if the parent has no discriminator or no value is left.
    */
   selectorOf(parent: Schema, schema: Schema): Selector | undefined {
     const property = propertyOf(parent)
@@ -80,7 +80,7 @@ export class Subtypes {
     const mapped = [...this.mapping(parent)].flatMap(([value, target]) => (target === schema ? [value] : []))
     const wanted = mapped.length > 0 || name === undefined ? mapped : [name]
     if (property === undefined) return undefined
-    // If a union lists the subtype without mapping it, the selector comes from the schema that the subtype extends.
+    // If the parent lists the subtype in `oneOf` or `anyOf` only, the selector comes from the schema that the subtype extends.
     const own = mapped.length > 0 || this.isBelow(schema, parent) ? [] : this.selectorsOf(schema)
     const inherited = own.find(each => each.property === property)
     if (inherited !== undefined) return inherited
@@ -90,7 +90,7 @@ export class Subtypes {
     return { property, value: values.length === 1 ? { const: values[0] } : { enum: values } }
   }
 
-  /** Returns the values of `const` or `enum` of a property in a schema or its `allOf`; undefined if neither exists. */
+  /** Returns the values that `const` or `enum` allows for a property of a schema or its `allOf`; undefined without `const` and `enum`. */
   private valuesIn(schema: Schema, property: string): unknown[] | undefined {
     const parts = new Set([schema])
     for (const { properties, allOf } of parts) {
@@ -106,7 +106,7 @@ export class Subtypes {
     return undefined
   }
 
-  /** Warns about a discriminator with unresolved parts, and about subtypes that a model cannot select. */
+  /** Warns about parts of a discriminator that cannot be resolved, and about subtypes that a model cannot select. */
   warnOf(schema: Schema, findings: Findings): void {
     const property = propertyOf(schema)
     const at = ['discriminator']
@@ -134,7 +134,7 @@ function addTo(sets: Map<Schema, Set<Schema>>, key: Schema, value: Schema): void
   sets.set(key, (sets.get(key) ?? new Set()).add(value))
 }
 
-/** Returns all schemas that are reachable through `links`. Does not go beyond schemas with a discriminator. */
+/** Returns all schemas that are reachable through `links`. Does not follow the links of schemas with a discriminator. */
 function nearest(links: Map<Schema, Set<Schema>>, schema: Schema): Set<Schema> {
   const found = new Set(links.get(schema))
   for (const each of found)

@@ -16,7 +16,7 @@ import { argumentNames, functionNames } from './names.js'
 
 /** The function that a model gets for one operation, and how its calls are sent. */
 export interface FunctionView {
-  /** Unique in the definition and valid for all model providers (`^[A-Za-z0-9_-]{1,64}$`). */
+  /** Unique in the definition. All model providers accept the name (`^[A-Za-z0-9_-]{1,64}$`). */
   name: string
   operationId: string
   description: string
@@ -26,7 +26,7 @@ export interface FunctionView {
   path: string
   /** How each argument is sent, in the order of `parameters`. */
   arguments: ArgumentView[]
-  /** The original names of nested properties that were renamed in `parameters`. */
+  /** The original name of each nested property that was renamed, by the property's new name in `parameters`. */
   wire_names?: Record<string, string>
 }
 
@@ -36,11 +36,11 @@ export interface ArgumentView {
   /** The parameter's original name. Absent for the body. */
   name?: string
   media_type?: string
-  /** `style`, `explode` and `allow_reserved` are as in OpenAPI, and absent for the default. The placeholder `{+name}` implies `allow_reserved`. */
+  /** `style`, `explode` and `allow_reserved` are absent if they have OpenAPI's defaults. The placeholder `{+name}` implies `allow_reserved`. */
   style?: string
   explode?: boolean
   allow_reserved?: boolean
-  /** The encodings of a form's fields by original name. Fields with OpenAPI's default (style `form`, exploded) are omitted. */
+  /** The encoding of each form field, by the field's original name. Fields with OpenAPI's default encoding (style `form`, exploded) are omitted. */
   encoding?: Record<string, FieldEncoding>
 }
 
@@ -52,13 +52,13 @@ export class DefinitionRefused extends Error {
 }
 
 const BODY_ARGUMENT = 'requestBody'
-/** The size limit of a definition's functions together. Each function repeats its schemas, so functions could grow to gigabytes. */
+/** The limit for all functions of a definition together. Each function contains copies of schemas, so functions could reach gigabytes. */
 const MOST_CHARACTERS = 32 * 1024 * 1024
 
 /**
  * Returns the functions for a model, one for each operation, in document order. Arguments are named after their parameters (`argumentNames`). If
  * parameters in two locations have the same name, the second argument gets a prefix, for example `query_id`. The body is the argument `requestBody`.
- * Parameters that custom headers supply are omitted. Throws `DefinitionRefused` with the faults of `checkDefinition` or with `functions_too_large`.
+ * Parameters that custom headers supply are omitted. Throws `DefinitionRefused` with the faults of the definition or with `functions_too_large`.
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
   const inspected = inspection(definition, options)
@@ -98,7 +98,7 @@ function functionsOf({ operations, readings }: Inspection): MadeFunction[] | und
     characters += comparable(parameters).length
     if (characters > MOST_CHARACTERS) return undefined
     functions.push({
-      name: names[i] as string, // one name for each operation
+      name: names[i] as string, // there is one name for each operation
       operationId,
       description: more === '' ? summary : `${summary}\n\n${more}`,
       parameters,
@@ -112,7 +112,7 @@ function functionsOf({ operations, readings }: Inspection): MadeFunction[] | und
   return functions
 }
 
-/** Returns the path with the parameters' names as placeholders: `/{name}` for `/{+name}`. */
+/** Returns the path with each placeholder named like its parameter, for example `/{name}` instead of `/{+name}`. */
 function sentPath(path: string, inputs: readonly Argument[]): string {
   const isName = (name: string) => inputs.some(each => each.in === 'path' && each.name === name)
   return path.replace(/[^{}]+(?=\})/g, name => (isName(name) ? name : name.replace(OPERATORS, '')))
@@ -172,7 +172,7 @@ class ArgumentSchemas {
     }
     const names = argumentNames([...labels])
     return inputs.map((each, i) => {
-      const argument = names[i] as string // one name for each label
+      const argument = names[i] as string // there is one name for each label
       return { ...each, argument, schema: titled(each.schema, argument, each.name) }
     })
   }
@@ -204,7 +204,7 @@ class ArgumentSchemas {
     return { parameters, wireNames }
   }
 
-  /** Converts a parameter's schema, from `schema` or from the media type in `content`. */
+  /** Converts a parameter's schema, which is in `schema` or in the media type of `content`. */
   private parameterSchema({ value, description: own }: ParameterInput): ConvertedSchema {
     const description = own ?? value.description
     const [content] = Object.values(isObject(value.content) ? value.content : {})
@@ -222,7 +222,7 @@ class ArgumentSchemas {
     return { ...made, schema: { ...asObject(made.schema), ...(typeof own === 'string' && { description: own }) } }
   }
 
-  /** Converts a schema and adds `members` and examples. The examples come from the first of `holders` that has any. */
+  /** Converts a schema. Adds `members`, and the examples of the first of `holders` that has examples. */
   private described(schema: unknown, holders: readonly Schema[], members: Schema = {}): ConvertedSchema {
     const examples = holders.map(each => this.examplesOf(each)).find(each => each.length > 0)
     const made = this.converter.convert(schema, examples)

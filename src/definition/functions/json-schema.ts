@@ -7,7 +7,7 @@ import { safePropertyNames } from './names.js'
 
 export type JsonSchema = Schema | boolean
 
-/** A converted schema, the definitions that it uses, and the original names of renamed properties. */
+/** A converted schema, the `$defs` that it uses, and the original names of renamed properties. */
 export interface ConvertedSchema {
   readonly schema: JsonSchema
   readonly uses: ReadonlySet<Definition>
@@ -18,7 +18,7 @@ export interface ConvertedSchema {
 export interface Definition {
   readonly name: string
   readonly value: Schema
-  /** True if the schema is in the `allOf` of a subtype. If true, the schema's subtypes are omitted. */
+  /** True for a parent in the `allOf` of a subtype. The parent's subtypes are then omitted. */
   readonly isPart: boolean
   converted?: ConvertedSchema
 }
@@ -30,7 +30,7 @@ const ANNOTATIONS = new Set('title description default example examples deprecat
 
 /**
  * Converts the schemas of an OpenAPI document to JSON Schema 2020-12. Referenced schemas become `$defs`, `nullable` becomes the type "null", and a
- * discriminator becomes alternatives with fixed values. Omits `readOnly` properties. Replaces property names that a model provider does not accept.
+ * discriminator becomes alternatives with fixed values. Omits `readOnly` properties. Renames properties whose names a model provider does not accept.
  */
 export class SchemaConverter {
   private readonly wholes = new Map<Schema, Definition>()
@@ -38,7 +38,7 @@ export class SchemaConverter {
   private readonly taken = new Map<string, number>()
   private readonly pending: Definition[] = []
   private readonly safeNames: ReadonlyMap<string, string>
-  /** The definitions and renamed properties of the schema that is being converted. */
+  /** The `uses` and `renamed` of the schema that is being converted. */
   private uses = new Set<Definition>()
   private renamed = new Map<string, string>()
 
@@ -46,7 +46,7 @@ export class SchemaConverter {
     this.safeNames = safePropertyNames(readings.document)
   }
 
-  /** Converts a schema and all schemas that it refers to, and adds `examples`. Callers must not change the result, because results share parts. */
+  /** Converts a schema with `examples`, and all schemas that it refers to. Callers must not change the result, because results share objects. */
   convert(schema: unknown, examples: readonly unknown[] = []): ConvertedSchema {
     const converted = this.convertTree(schema, false, examples)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop())
@@ -124,7 +124,7 @@ export class SchemaConverter {
         if (isObject(value)) result[key] = this.mapValues(value, names => this.namesOf(names))
         break
       case 'allOf': {
-        // Without this, each part of the `allOf` would again offer all its subtypes.
+        // If `isInside` is true, subtypes are omitted. Otherwise each parent in the `allOf` would again offer all its subtypes.
         const { subtypes, references } = this.readings
         const selected = (list ?? []).filter(each => subtypes.selectorsOf(references.end(each) ?? {}).length > 0)
         const isInside = isPart || subtypes.isChild(schema) || selected.length > 1
@@ -133,7 +133,7 @@ export class SchemaConverter {
       }
       case 'anyOf':
       case 'oneOf':
-        // The branches of a parent are omitted inside a subtype, because one of them is the subtype itself.
+        // Inside a subtype, the parent's branches are omitted, because the subtype itself is one of these branches.
         if (list && !(isPart && schema.discriminator !== undefined))
           result[key] = list.map(each => this.branch(schema, each))
         break
@@ -150,7 +150,7 @@ export class SchemaConverter {
     }
   }
 
-  /** Converts the required properties and the bounds, and moves invalid patterns to the description. */
+  /** Converts `required` and the bounds. Moves an invalid pattern to the description. */
   private finish(schema: Schema, result: Schema): void {
     const properties = isObject(schema.properties) ? schema.properties : {}
     const isHidden = (name: string) => isSetByServer(properties[name], this.readings.references)
@@ -184,7 +184,7 @@ export class SchemaConverter {
     return { allOf: [this.convertOne(branch, true), this.selector(selector)] }
   }
 
-  /** Converts one subtype of a parent. Adds the parent's fields if the subtype has no `allOf` with the parent. */
+  /** Converts one subtype of a parent. Adds the parent's properties if the subtype does not extend the parent with `allOf`. */
   private alternative(parent: Schema, schema: Schema): JsonSchema {
     const { subtypes } = this.readings
     if (subtypes.isBelow(schema, parent)) return this.definition(schema, false)
@@ -198,7 +198,7 @@ export class SchemaConverter {
     return this.definition(target, isPart, ref.slice(ref.lastIndexOf('/') + 1))
   }
 
-  /** Returns a reference to the definition of a schema. `named` is the name of a schema that is not a component. */
+  /** Returns a `$ref` to the schema's entry in `$defs`. `named` is the entry's name if the schema is not a component. */
   private definition(value: Schema, isPart: boolean, named = ''): Schema {
     const { subtypes } = this.readings
     const isParent = value.discriminator !== undefined || subtypes.selectorsOf(value).length > 0
@@ -218,7 +218,7 @@ export class SchemaConverter {
   private newName(key: string): string {
     const written = key.replace(/[^A-Za-z0-9._-]/g, '_')
     const plain = written === '' || written === '__proto__' ? '_' : written
-    // Continues after the last number, so that many schemas with the same name do not take quadratic time.
+    // Starts after the last used number, so that many schemas with the same name do not take quadratic time.
     let number = (this.taken.get(plain) ?? 0) + 1
     while (number > 1 && this.taken.has(`${plain}_${number}`)) number++
     this.taken.set(plain, number)
@@ -259,7 +259,7 @@ function listOf(value: unknown): string[] {
   return Array.isArray(value) ? value.filter(each => typeof each === 'string') : []
 }
 
-/** Formats a JSON value as text that does not depend on the order of keys. */
+/** Returns a JSON text of the value that does not depend on the order of keys. */
 export function comparable(value: unknown): string {
   return JSON.stringify(value, (_, each) => {
     if (!isObject(each)) return each
@@ -284,13 +284,13 @@ export function titled<Value>(schema: Value, name: string, wire: string): Value 
   return name !== wire && /_[0-9a-f]{8}$/.test(name) && isObject(schema) ? { title: wire, ...schema } : schema
 }
 
-/** Returns a schema as an object, also for `true` and `false`. */
+/** Returns a schema as an object: `{}` for `true` and `{ not: {} }` for `false`. */
 export function asObject(schema: JsonSchema): Schema {
   if (typeof schema === 'object') return schema
   return schema ? {} : { not: {} }
 }
 
-/** True if the pattern is valid. Never runs the pattern. Sets the flag `u` only if needed, because more patterns are valid without this flag. */
+/** True for a valid pattern. The pattern is never run. The flag `u` is set only if needed, because more patterns are valid without this flag. */
 function isPattern(value: unknown): value is string {
   if (typeof value !== 'string' || value.length > LONGEST_PATTERN_CHARACTERS) return false
   try {

@@ -8,13 +8,13 @@ const FUNCTION_NAME = /^[A-Za-z0-9_-]{1,64}$/
 /** Matches argument names that every model provider accepts. */
 const ARGUMENT_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/
 
-/** An original name (`id`). `instead` replaces names without letters and digits. */
+/** `id` is the original name. `instead` returns the name to use if the original name has no letters and digits. */
 type Wanted = Readonly<{ id: string; instead(): string }>
 
 /**
  * For each operation, returns a unique name that every model provider accepts (`^[A-Za-z0-9_-]{1,64}$`). A valid operationId is kept. In an invalid
- * operationId, accents are removed, and other invalid characters become `_`. A hash of the operationId is appended if the name is cut or not unique, or
- * lost characters outside ASCII. The method and path replace an operationId without letters and digits.
+ * operationId, accents are removed, and other invalid characters become `_`. A hash of the operationId is appended if the name was cut, is not unique
+ * or lost non-ASCII characters. An operationId without letters and digits is replaced with the method and path.
  */
 export function functionNames(operations: readonly Pick<MethodRecord, 'name' | 'method' | 'path'>[]): string[] {
   const wanted = operations.map(({ name, method, path }) => ({
@@ -24,13 +24,13 @@ export function functionNames(operations: readonly Pick<MethodRecord, 'name' | '
   return namesFor(wanted, FUNCTION_NAME, text => text.replace(/[^A-Za-z0-9_-]/g, '_'))
 }
 
-/** Returns a safe name for each original name in `ids`, by the rules of `functionNames`. For example, `page[size]` becomes `page_size`. `ids` must be unique. */
+/** Returns a valid name for each original name in `ids`, for example `page_size` for `page[size]`. `ids` must be unique. */
 export function argumentNames(ids: readonly string[]): string[] {
   const wanted = ids.map(id => ({ id, instead: () => 'argument' }))
   return namesFor(wanted, ARGUMENT_NAME, text => tidied(text).replace(/^(?=[^A-Za-z_])/, '_'))
 }
 
-/** Returns safe names for all invalid names of schema properties. */
+/** Maps each schema property name that a model provider does not accept to a name that all accept. */
 export function safePropertyNames(document: unknown): Map<string, string> {
   const all = new Set<string>()
   const pending = [document]
@@ -66,7 +66,7 @@ function namesFor(wanted: readonly Wanted[], valid: RegExp, spelt: (text: string
 function readableName({ id, instead }: Wanted, valid: RegExp, spelt: (text: string) => string) {
   if (valid.test(id)) return { id, name: id, isWhole: true }
   const plain = id.slice(0, NAME_CHARACTERS).normalize('NFKD').replace(/\p{M}/gu, '')
-  // The loss of ASCII punctuation does not count, because it only separates words.
+  // Replaced ASCII punctuation does not count, because punctuation only separates words.
   const isWhole = id.length <= NAME_CHARACTERS && !/[^\x20-\x7e]/.test(plain)
   if (!/[A-Za-z0-9]/.test(plain)) return { id, name: instead(), isWhole: false }
   const name = spelt(plain)
