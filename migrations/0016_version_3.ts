@@ -19,8 +19,8 @@ export async function up(db: Kysely<unknown>): Promise<void> {
 
 /**
  * Moves requests with an `Idempotency-Key` to a separate table. `key` is the SHA-256 of the caller's id and the `Idempotency-Key`. `fingerprint` is
- * the SHA-256 of the request. Header values in the request are hashed with the key `key_id` of the key ring. A row without a fingerprint belongs to
- * a running transaction. Version 2.1 did not store the resource of a request without changes.
+ * the SHA-256 of the request, in which the values of custom headers are hashed with the key `key_id`. A row without a fingerprint belongs to a
+ * running transaction. Version 2.1 did not store the resource of a request without changes.
  */
 async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -43,7 +43,7 @@ async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`alter table audit drop column idempotency_key, drop column request_fingerprint`.execute(db)
 }
 
-/** Renames the fingerprints of header values to masks and drops the key that computed them. Allows private agents to be featured, like Onyx. */
+/** Renames the fingerprints of header values to masks and drops the key that computed them. Allows private agents to be featured, as Onyx does. */
 async function nameMasks(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_header rename column fingerprint to mask`.execute(db)
   await sql`drop table deployment_key`.execute(db)
@@ -53,7 +53,7 @@ async function nameMasks(db: Kysely<unknown>): Promise<void> {
 
 /**
  * Simplifies the hash chains of the audit trail. The hashes no longer cover emails, client addresses and request ids, so that personal data can be
- * erased. Existing rows lose their hashes. The chain of each resource starts with its next row. Access events are no longer in a chain.
+ * erased. Existing rows lose their hashes. The new chain of each resource starts with its next row. Access events are no longer in a chain.
  */
 async function simplifyChains(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -85,7 +85,7 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
   await sql`create index access_event_by_subject on access_event (kind, subject)`.execute(db)
 }
 
-/** Adds a type and a view for new audit rows. The view has the members of the type, then the difference and the hashes. The time is a default. */
+/** Adds a type and a view for new audit rows. The view has the columns of the type, the difference and the hashes. The time gets a default. */
 async function addNewAudit(db: Kysely<unknown>): Promise<void> {
   await sql`
     create type audit_values as (resource_kind text, resource_id integer, version_before integer, version_after integer, actor_id uuid,
@@ -107,7 +107,7 @@ async function addNewAudit(db: Kysely<unknown>): Promise<void> {
 
 /**
  * Adds proposed updates. `fields` contains the requested values, with a hash in place of a definition and masks in place of header values.
- * `size_bytes` includes the definition. The feed of changes contains the opening and the closing of each proposal.
+ * `size_bytes` includes the definition. The feed of changes has one row for the creation and one for the closing of each proposal.
  */
 async function addProposals(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -145,7 +145,7 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
       create index ${sql.ref(`proposal_by_${end}_place`)} on proposal (${transaction}, ${place})
       where ${transaction} is not null`.execute(db)
   }
-  // A change is published when no open transaction can still add an earlier one.
+  // A change is published when no open transaction can still add an earlier change.
   // The emails are sub-selects, because with joins each read would sort all proposals.
   await sql`
     create view stored_change as
@@ -179,7 +179,7 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
 
 /**
  * Adds the feed of changes. The position of a row is its transaction id and its place. Existing rows have no position and are not in the feed.
- * `taken_from` lists who lost access to the agent with the change. The only row of `change_feed` has the feed's id, which every cursor contains.
+ * `taken_from` lists who lost access to the agent through the change. The only row of `change_feed` has the feed's id, which every cursor contains.
  */
 async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
   await sql`create sequence change_place`.execute(db)
@@ -203,7 +203,7 @@ async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
     insert into change_feed (id, system_identifier, database_oid)
     select gen_random_uuid(), s.system_identifier, d.oid from pg_control_system() s, pg_database d
     where d.datname = current_database()`.execute(db)
-  // If the id of a removed tool is used again, the next row has the action `created`. With `exists`, the planner would read all audit rows.
+  // If the id of a removed tool is used again, the action is `created`. With `exists` instead of `coalesce`, the planner would read all audit rows.
   await sql`
     create view audit_entry as
     select a.*, case
@@ -250,7 +250,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       select least(greatest(own, held.permission), scope) as permission,
         case when scope >= 2 then held.managed else '{}' end as managed_groups offset 0
     ) granted`.execute(db)
-  // Returns one row if the token has these rights now. The operator has no token.
+  // Returns one row if the token still has exactly `rights`, or if `token` is null (the operator).
   await sql`
     create function token_with(token integer, rights text) returns table (has_rights boolean)
     language sql stable as $$
@@ -292,7 +292,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
             and not exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
         )))
     $$`.execute(db)
-  // Returns the agents that have the tool, are not deleted and are visible to the viewer.
+  // Returns the ids of the agents that have the tool, are not deleted and are visible to the viewer.
   await sql`
     create function agents_with_tool(tool integer, viewer uuid, sees_all boolean) returns setof integer
     language sql stable as $$
@@ -301,7 +301,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       where l.tool_id = tool and not p.deleted and (sees_all or access <> 'none')
     $$`.execute(db)
   // Returns one row if the viewer may see a change: the record is visible now or was visible before the change. `agents` and `tools` are the ids that
-  // the token is bound to, or null.
+  // the token is bound to; null for an unbound token.
   await sql`
     create function change_sight(kind text, record integer, fields text[], taken_from jsonb, viewer uuid, sees_all boolean,
       manages_all boolean, groups integer[], agents integer[], tools integer[]) returns table (is_seen boolean, may_edit boolean)
@@ -400,12 +400,12 @@ async function addRuntimes(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Stores the function names of each definition, so that equal names among the tools of an agent can be found. A definition that the current rules
- * refuse gets an empty list.
+ * Stores the function names of each definition, so that equal names among the tools of an agent can be found. The list is empty if the current rules
+ * refuse the definition.
  */
 async function addFunctionNames(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_definition add column function_names text[] not null default '{}'`.execute(db)
-  // Returns one row: true if an agent with the tool has another tool with a function whose name is in `names`.
+  // Returns true if an agent with the tool has another tool with a function whose name is in `names`.
   await sql`
     create function names_beside(tool integer, names text[]) returns table (has_names boolean)
     language sql stable as $$

@@ -6,7 +6,7 @@ import { limitStatements } from '../db/transaction.js'
 import type { HistoryRow } from '../updates/history.js'
 
 /*
- * The feed of changes: audit rows and proposals, ordered by transaction and then by place within the transaction. A row is published when no open
+ * The feed of changes: audit rows and proposals, ordered by `transaction_id` and `place`, which are a row's position. A row is published when no open
  * transaction can add an earlier row, so a reader never misses a row. A cursor consists of the feed's id and the position of a row.
  */
 
@@ -16,7 +16,7 @@ export const ROWS_MAX = 1_000
 export const KINDS = ['persona', 'tool', 'proposal'] as const
 export type ChangeKind = (typeof KINDS)[number]
 
-/** A change that the viewer can see. `is_seen`: the viewer can see the record now. `may_edit`: the viewer can edit the record now. */
+/** A change that the viewer can see. `is_seen` and `may_edit` state whether the viewer can see and edit the record now. */
 export interface FeedRow extends Pick<HistoryRow, 'version' | 'at' | 'author' | 'actor_id' | 'command' | 'fields'> {
   action: string
   cursor: string
@@ -29,8 +29,8 @@ export interface FeedRow extends Pick<HistoryRow, 'version' | 'at' | 'author' | 
 type FeedPage = { rows: FeedRow[] | null; last: string | null }
 
 /**
- * Reads a page of changes after a position. Returns no row if the feed does not contain the position or a later row was pruned. `last` is the cursor of
- * the last examined row. The next page begins after `last` or, if the page is full, after the last change of the page.
+ * Reads a page of changes after a position. Returns no row if the position is not in the feed, or if a later row was pruned. `last` is the cursor
+ * of the last examined row. The next page begins after `last` or, if this page is full, after its last change.
  */
 export const readFeed = statement<
   ViewerParameters & { kind: ChangeKind | null; rows: number; feed: string; transaction: string; place: string },
@@ -61,7 +61,7 @@ export const readFeed = statement<
       and (${param('transaction')}, ${param('place')}) between (first_transaction_id, first_place) and (last_transaction_id, last_place)`,
 )
 
-/** Reads two cursors. `now` is the end of the feed. `first` is the start of the feed or, if `back` is not 0, the position before the newest `back` changes. */
+/** Reads the cursors of the end of the feed (`now`) and of its start (`first`). If `back` is not 0, `first` is before the newest `back` changes. */
 export async function readEnds(db: Kysely<Tables>, back = 0): Promise<{ now: string; first: string }> {
   const recent = sql`
     (select cursor from stored_change where is_published order by transaction_id desc, place desc limit 1 offset ${back})`

@@ -30,14 +30,14 @@ export const ChangePage = Type.Object(
       Type.Object({
         kind: enumeration(KINDS),
         id: Type.Integer(),
-        version: { ...version, description: 'For a proposal: 1 for its creation, 2 for its end.' },
+        version: { ...version, description: 'For a proposal: 1 when it is created, 2 when it is no longer open.' },
         action: enumeration([...ACTIONS, 'gone', ...PROPOSAL_ACTIONS], {
-          description: '`gone`: this change hid the record from the caller.',
+          description: '`gone`: because of this change, the caller can no longer see the record.',
         }),
         at,
         fields: Type.Optional({
           ...fields,
-          description: 'Like `actor`, present only if the caller can edit the record.',
+          description: '`fields` and `actor` are present only if the caller can edit the record.',
         }),
         actor: Type.Optional(actor),
       }),
@@ -54,7 +54,7 @@ const cursor = patterned(
   value => value,
 )
 
-/** `GET /changes`: the visible changes after a cursor. */
+/** Registers `GET /changes`, which returns the visible changes after a cursor. */
 export function registerReadChanges(app: FastifyInstance, { db }: Database, service: Service, gate: Gate): void {
   const wait = waitingRoom(db, service)
   app.withTypeProvider<SchemaTypes>().get(
@@ -66,7 +66,7 @@ export function registerReadChanges(app: FastifyInstance, { db }: Database, serv
         summary: 'List Changes',
         description:
           'Lists the changes of agents, tools and proposals that the caller can see, in a fixed order. A client that sends each `next` as `after` gets each change once. ' +
-          `At most ${ROWS_MAX} changes are examined for a page, including those that the caller cannot see, so a page can be empty although changes follow. Read on until \`next\` equals \`after\`. ` +
+          `At most ${ROWS_MAX} changes are examined for a page, including those that the caller cannot see, so a page can be empty although more changes follow. Read on until \`next\` equals \`after\`. ` +
           "Changes to the caller's own rights, such as group memberships, are not listed. If such a change hides a record from the caller, reading the record answers 404.",
         querystring: Type.Object({
           after: cursor,
@@ -142,7 +142,7 @@ function waitingRoom(db: Kysely<Tables>, service: Service) {
     polled = undefined
     return await withRetries(() => readEnds(db))
   }
-  // A request whose time is over reads before its turn, because an empty page must mean that nothing changed.
+  // A request whose time is over reads without waiting for its turn, because an empty page must mean that nothing changed.
   function inTurn(read: () => Promise<Page>, over: Promise<void>): Promise<Page> {
     const page = Promise.race([turn, over]).then(read)
     turn = Promise.all([turn, page.catch(() => undefined)])

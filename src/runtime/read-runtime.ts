@@ -30,7 +30,7 @@ import {
   SECRET_BYTES_MAX,
 } from './statements.js'
 
-/** The fields of an agent that a runtime needs. The model is a separate member of the answer. */
+/** The fields of an agent that a runtime needs. The answer has the model in a separate property. */
 const AGENT_FIELDS = Type.Omit(
   PersonaRecord,
   words('tools labels owner users groups document_sets llm_model_provider_override llm_model_version_override'),
@@ -63,7 +63,7 @@ export const RuntimeAgent = Type.Object(
   { $id: 'RuntimeAgent' },
 )
 export const RuntimeHeaders = Type.Object({ headers }, { $id: 'RuntimeHeaders' })
-/** The two routes for runtimes: an agent with everything that is needed to run it, and the headers of one tool. */
+/** Registers the two reads for runtimes: an agent with everything that is needed to run it, and the headers of one tool. */
 export function registerReadRuntime(app: FastifyInstance, options: ToolOptions): void {
   const routes = app.withTypeProvider<SchemaTypes>()
   routes.get(
@@ -75,7 +75,7 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
         operationId: 'read_runtime_persona',
         summary: 'Read Runtime Persona',
         description:
-          'Returns an agent with its enabled tools, their functions and their headers in clear text. Requires a runtime token. For each token, ' +
+          'Returns an agent with its enabled tools, their functions, and their header values in clear text. Requires a runtime token. For each token, ' +
           "the first read of a tool's headers in an hour is audited. Encrypting the headers with a new key does not change the `ETag`.",
         params: Type.Object({ persona_id: pathId() }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
@@ -109,7 +109,7 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
         operationId: 'read_tool_headers',
         summary: 'Read Tool Headers',
         description:
-          'Returns the headers of an enabled tool in clear text. Requires a runtime token whose user can see an agent with the tool. A bound ' +
+          'Returns the headers of an enabled tool with values in clear text. Requires a runtime token whose user can see an agent with the tool. A bound ' +
           'token must be bound to the tool or to such an agent. For each token, the first read in an hour is audited.',
         params: Type.Object({ tool_id: pathId() }),
         response: responses(
@@ -148,7 +148,7 @@ async function callableTools(options: ToolOptions, request: FastifyRequest, tool
   return withUniqueNames(callable)
 }
 
-/** Caches functions as JSON by the hash of the definition and the tool's header names, which determine the functions. */
+/** Caches functions as JSON text. The key has the hash of the definition and the tool's header names, because both determine the functions. */
 const known = new LRUCache<string, string>({ maxSize: 4 * 1024 * 1024 })
 
 async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: FastifyRequest, tool: RuntimeTool) {
@@ -165,8 +165,8 @@ async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: 
 const NAME_CHARACTERS = 64
 
 /**
- * Makes function names unique among all tools. A name that occurs more than once gets the suffix `_TOOLID` or, if the new name is taken, `_2_TOOLID` and
- * so on. A name that would become too long is cut before the suffix.
+ * Makes function names unique among all tools. A name that occurs more than once gets the suffix `_TOOLID`. If the new name is already used, the
+ * suffix is `_2_TOOLID` and so on. A name that would become too long is cut before the suffix.
  */
 export function withUniqueNames(tools: readonly CallableTool[]): CallableTool[] {
   const uses = new Map<string, number>()

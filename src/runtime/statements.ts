@@ -24,7 +24,7 @@ export interface RuntimeState extends Omit<PersonaState, 'related'> {
   tools: RuntimeTool[] | null
 }
 
-/** The maximum size of all header values in one answer. */
+/** The maximum size of all encrypted header values in one answer. */
 export const SECRET_BYTES_MAX = 8 * 2 ** 20
 
 const { exists, or, ref, selectFrom } = on<{ t: 'tool'; p: 'shown_persona'; caller: CallerView }>()
@@ -52,7 +52,7 @@ export const AGENT_LOOKUP = {
   }),
 }
 
-/** Reads a tool as a `RuntimeTool` if the caller can see an agent that has it. A bound token must be bound to the tool or to such an agent. */
+/** Reads a tool as a `RuntimeTool` if the caller can see an agent with the tool. A bound token must be bound to the tool or to such an agent. */
 export const HEADERS_LOOKUP = {
   parameter: 'tool_id',
   statement: callerStatement('caller_and_runtime_tool', id => {
@@ -63,7 +63,7 @@ export const HEADERS_LOOKUP = {
   }),
 }
 
-/** Records a read of each tool's headers, once an hour for each token. An index prevents duplicates. Throws `Unavailable` for any error. */
+/** Records that a token read the headers of each tool, at most once an hour. An index prevents duplicates. Throws `Unavailable` for any error. */
 export async function recordReads({ db }: Database, actor: Actor, tools: readonly RuntimeTool[]): Promise<void> {
   const { actor_id, token_id, request_id, client_address } = actor
   const ids = tools.filter(({ sealed }) => sealed.length > 0).map(({ id }) => id)

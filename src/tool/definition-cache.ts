@@ -12,7 +12,7 @@ const known = new LRUCache<string, CheckedDefinition>({
 })
 
 export interface Definitions {
-  /** The JSON text of a tool's definition; the text `null` if the tool has none. Throws `Unavailable` if the definition was pruned after the tool was read. */
+  /** Returns the JSON text of a tool's definition, or `null` as text. Throws `Unavailable` if the definition was pruned after the tool was read. */
   of(tool: { definition_hash: string | null }): string
 }
 
@@ -21,13 +21,13 @@ export async function definitionsOf(executor: Executor, hashes: readonly (string
   return { of: ({ definition_hash: hash }) => (hash === null ? 'null' : kept(found.get(hash)).text) }
 }
 
-/** Returns the definition. Throws `Unavailable` if it is undefined: it was pruned after the hash was read. */
+/** Returns the definition. If it is undefined, throws `Unavailable`, because the definition was pruned after its hash was read. */
 export function kept(definition: CheckedDefinition | undefined): CheckedDefinition {
   if (definition !== undefined) return definition
   throw new Unavailable('overloaded', `A definition was removed while it was being read. ${TRY_AGAIN}`, 'not_applied')
 }
 
-/** Returns stored definitions by hash, without those that were pruned. Reads uncached definitions with one statement. */
+/** Returns stored definitions by hash. Omits definitions that were pruned. Reads all uncached definitions with one statement. */
 export async function storedDefinitions(executor: Executor, hashes: readonly (string | null)[]) {
   const asked = [...new Set(hashes)].filter(hash => hash !== null)
   const cached = asked.flatMap(hash => known.get(hash) ?? [])

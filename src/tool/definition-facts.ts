@@ -6,7 +6,7 @@ interface Facts {
   origins?: ReadonlySet<string>
   /** The last check that found no faults. `headers` has the header names and options of this check. */
   checked?: { headers: string; notes: string[]; names: readonly string[] }
-  /** True if the definition was stored. If it was pruned since, a write violates a foreign key, and the retry stores the definition again. */
+  /** True if the definition was stored. If it has been pruned since, a write violates a foreign key, and the retry stores the definition again. */
   isStored?: boolean
 }
 

@@ -1,12 +1,12 @@
 const [QUOTE, COMMA, COLON, BACKSLASH] = [0x22, 0x2c, 0x3a, 0x5c]
-/** The codes of `{` and `}`. The codes of `[` and `]` differ from them only in the bit 0x20. */
+/** The character codes of `{` and `}`. Without the bit 0x20, they are the codes of `[` and `]`. */
 const [BIT, OPENS, CLOSES] = [0x20, 0x7b, 0x7d]
 const STRING_OR_BLANKS = /("[^"\\]*(?:\\.[^"\\]*)*")|\s+/g
 const ESCAPED = /"(?:[^"\\]*\\.)+[^"\\]*"/g
 
 /**
- * Returns the text of `definition` in a valid JSON body. If the body repeats this key, uses the last value. Removes blanks outside strings, and writes
- * escapes as `JSON.stringify` does. Does not change numbers.
+ * Returns the text of `definition` in a valid JSON body. If the body repeats this key, uses the last value. Removes blanks outside strings, and
+ * writes escapes as `JSON.stringify` does. Does not change numbers.
  */
 export function definitionTextIn(body: string): string {
   const { text, isCompact } = writtenIn(body)

@@ -38,7 +38,7 @@ export const COLUMNS = Object.entries(columns).filter(([, field]) => 'column' in
   AnyColumnField,
 ][]
 
-/** The content of a tool's own row. `definition_hash` is the SHA-256 of the definition's text in hex. */
+/** The fields of a tool that are stored in its own row. `definition_hash` is the SHA-256 of the definition's text in hex. */
 export type ToolContent = { -readonly [C in keyof ToolColumns]: ToolColumns[C] } & { definition_hash: string | null }
 
 /** The initial values of a new tool. */

@@ -64,7 +64,7 @@ export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]
   return shared.map(({ name, tools }) => warningOf(name, tools))
 }
 
-/** Returns the warnings of `sharedNames` if the decision attached a tool. The change is already stored, so an error only omits the warnings. */
+/** Returns the warnings of `sharedNames` if the decision attached a tool. If reading fails, returns none, because the change is already stored. */
 export async function attachedNames(
   db: Kysely<Tables>,
   decision: { attached: { tool_ids?: readonly unknown[] }; after: { tool_ids: readonly number[] } } | null,

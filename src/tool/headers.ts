@@ -6,7 +6,7 @@ import { text } from '../validation/vocabulary.js'
 /** A header name: `token` of RFC 9110, section 5.6.2. */
 const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 
-/** Headers of message framing and connections. Only the HTTP client that calls the tool may set them. */
+/** HTTP headers that control messages and connections. Only the HTTP client that calls the tool may set them. */
 const FORBIDDEN =
   /^(?:host|content-length|transfer-encoding|connection|keep-alive|expect|upgrade|http2-settings|te|trailer|proxy-.*)$/
 
@@ -15,16 +15,15 @@ const NAME_CHARACTERS_MAX = 256
 const VALUE_BYTES_MAX = 8192
 
 export type Header = Static<typeof Header>
-/** A custom header. Only `headerFaults` checks names and values, because the schema cannot report the fault types of headers. */
+/** A custom header. `headerFaults` does most checks of names and values, because the schema cannot report their fault types. */
 export const Header = Type.Object(
   {
     key: text({
       maxLength: NAME_CHARACTERS_MAX,
-      description:
-        'ASCII letters, digits, `-`, `_` and the other characters that RFC 9110 allows in header names, without `***`.',
+      description: 'ASCII letters, digits and other characters that RFC 9110 allows in header names, but not `***`.',
     }),
     value: text({
-      description: `A mask or a new value: at most ${VALUE_BYTES_MAX} bytes of Latin-1, without control characters except tabs.`,
+      description: `A mask or a new value: Latin-1, no control characters except tabs, at most ${VALUE_BYTES_MAX} bytes in UTF-8.`,
     }),
   },
   { $id: 'Header' },
@@ -45,28 +44,28 @@ function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] 
   const fault = (msg: string, type: string): Fault[] => [{ loc, msg, type: `header_name_${type}` }]
   if (!token.test(name) || name.includes('***'))
     return fault(
-      `The header name must have 1 to ${NAME_CHARACTERS_MAX} letters (a to z), digits and characters of !#$%&'*+-.^_\`|~, without spaces and without ***`,
+      `The header name must consist of 1 to ${NAME_CHARACTERS_MAX} ASCII letters, digits and characters from !#$%&'*+-.^_\`|~, and must not contain ***`,
       'invalid',
     )
   // Gateways can replace `_` and other characters with `-` (RFC 3875, section 4.1.18).
   if (FORBIDDEN.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-')))
-    return fault(`The header '${name}' cannot be set here: the HTTP client that calls the tool sets it`, 'forbidden')
+    return fault(`Remove the header '${name}': only the HTTP client that calls the tool sets it`, 'forbidden')
   return seen.has(name.toLowerCase())
-    ? fault(`The header '${name}' is already in the list (case does not matter)`, 'duplicate')
+    ? fault(`The header '${name}' is already in the list (case is ignored): remove one entry`, 'duplicate')
     : []
 }
 
-/** A header value (RFC 9110, section 5.5). It must not begin or end with a blank or a soft hyphen, because these are invisible. */
+/** Matches header values (RFC 9110, section 5.5). They must not begin or end with a space, tab or soft hyphen, because these are invisible. */
 const SENDABLE = /^[\x21-\x7e\xa1-\xac\xae-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa1-\xac\xae-\xff])?$/
 
 function valueFaults(value: string, loc: Loc): Fault[] {
   if (looksMasked(value)) return [] // `redactionFaults` checks masks
   if (SENDABLE.test(value) && Buffer.byteLength(value) <= VALUE_BYTES_MAX) return []
-  const msg = `The header value must have 1 to ${VALUE_BYTES_MAX} bytes in UTF-8, only Latin-1 characters, no control characters except tabs, and no blank or soft hyphen at the beginning or end`
+  const msg = `The header value must have 1 to ${VALUE_BYTES_MAX} bytes in UTF-8, only Latin-1 characters, no control characters except tabs, and no space, tab or soft hyphen at the beginning or end`
   return [{ loc, msg, type: 'header_value_invalid' }]
 }
 
-/** Returns headers with masks, as in answers and audit rows. */
+/** Returns headers with masks instead of values, as in answers and audit rows. */
 export function shownHeaders(headers: readonly { name: string; mask: string }[]): Header[] {
   return headers.map(({ name, mask }) => ({ key: name, value: shownMask(mask) }))
 }

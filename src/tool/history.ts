@@ -6,7 +6,7 @@ import type { Change, ChangedRow } from '../updates/resource.js'
 import { storedDefinitions } from './definition-cache.js'
 import type { ToolState } from './snapshot.js'
 
-/** Returns the changes in audit rows, with current names. Shows the name of an OAuth configuration only if the viewer may link it or the tool has it now. */
+/** Returns the changes in `rows`, with current emails and names. Names an OAuth configuration only if the viewer may link it or the tool has it. */
 export async function toolChanges(
   db: Kysely<Tables>,
   state: Pick<ToolState, 'id' | 'managed_as' | 'oauth_config_id'>,

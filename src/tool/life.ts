@@ -18,13 +18,13 @@ export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act
 
 interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
   Request: Restoration & { ring: KeyRing }
-  /** `left` has the fields that differ but are not restored: headers, and fields that no caller can set. */
+  /** `left` has the fields that are not restored but differ: headers, and fields that no caller can set. */
   Decision: ToolDecision & { left: ReadonlyMap<string, string> }
 }
 
 /**
- * Restores an earlier version of a tool as a new version. The rights and rules of an update apply, but the definition is not checked again. Secrets are
- * not restored.
+ * Restores an earlier version of a tool as a new version. Requires the same rights as an update. Follows the same rules, but does not check the
+ * definition again. Secrets are not restored.
  */
 export const toolRestoration: VersionedResource<RestoreTypes> = {
   ...toolResource,
@@ -43,7 +43,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const differing = columns.filter(column => !sameValue(decision.after[column], then[column]))
     const left = new Map<string, string>(differing.map(column => [column, column]))
     const made = restored(decision, request, left)
-    // Headers are never restored. They join `left` after `restored`, which would refuse them in strict handling.
+    // Headers are never restored. They are added to `left` after `restored`, which would refuse them in strict handling.
     if (!sameValue(shownHeaders(then.headers), shownHeaders(state.headers)))
       left.set('custom_headers', 'custom_headers')
     return made
@@ -51,8 +51,8 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
 }
 
 /**
- * Detaches a tool from the agents that the caller of `request` may update or, without a `request`, from deleted agents. Returns the agents' ids. Callers
- * pass this function, because this folder must not depend on agents.
+ * Detaches a tool from the agents that the caller of `request` may update. Without `request`, detaches it from deleted agents. Returns the ids of the
+ * agents. The function is a parameter, because this folder must not depend on agents.
  */
 export type ReleaseTool = (
   trx: Transaction<Tables>,
@@ -82,8 +82,8 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     requireManageable(state)
     const trx = db as Transaction<Tables> // a deletion always runs in a transaction
     const { id, managed_as } = state
-    // A group manager's right to a tool can depend on the tool's agents, so a deletion by a group manager detaches nothing. Agents are locked before the
-    // tool, as when a tool is attached.
+    // A group manager's right to a tool can depend on the tool's agents, so a deletion by a group manager detaches nothing. Agents are locked before
+    // the tool, in the same order as when a tool is attached.
     const released = detaches && managed_as !== 'group' ? await release(trx, id, actor, request) : []
     for (const agent of released) detached.add(agent)
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()

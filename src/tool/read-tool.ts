@@ -22,8 +22,8 @@ export function registerReadTool(app: FastifyInstance, options: ReadToolOptions)
       record: ToolRecord,
       summary: 'Read Tool',
       description:
-        'Returns a tool. `custom_headers` has masked values for callers who may manage the tool, and is `null` for all others. Send ' +
-        'the `ETag` as `If-Match` of an update. With `version`, returns that version of the tool. With `view=functions`, returns the ' +
+        'Returns a tool. `custom_headers` has masked values for callers who may manage the tool, and is `null` for all others. To update ' +
+        'the tool, send its `ETag` as `If-Match`. With `version`, returns that version of the tool. With `view=functions`, returns the ' +
         'functions that a model gets and how their arguments are sent, or `faults` if the stored definition is no longer accepted.',
       query: {
         view: queryChoice(
@@ -44,7 +44,7 @@ export function registerReadTool(app: FastifyInstance, options: ReadToolOptions)
 
 const PRESENT_ONLY = {
   loc: ['query', 'view'],
-  msg: 'view=functions cannot be combined with version: it shows only the current functions',
+  msg: 'view=functions shows only the current functions: leave out version',
   type: 'view_conflict',
 }
 

@@ -46,7 +46,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     if (definition !== null && (executor.isTransaction || !factsOf(definition.hash).isStored)) {
       const alone = !executor.isTransaction
       await storeDefinition.run(executor, { ...definition, bytes: Buffer.byteLength(definition.text), alone })
-      noteFacts(definition.hash, { isStored: alone }) // a transaction can still be rolled back
+      noteFacts(definition.hash, { isStored: alone }) // in a transaction, the definition can still be rolled back
     }
     const own = { definition_hash: after.definition_hash, names: definition?.names ?? [] }
     const row = await writeTool(executor, own, state, decision, viewer, entry).catch(error => {
@@ -77,13 +77,13 @@ export const toolResource: VersionedResource<ToolTypes> = {
   changesOf: toolChanges,
 }
 
-/** Builds an earlier state of a tool with the text of its definition. Throws `VersionGone` if the definition was pruned. */
+/** Builds an earlier state of a tool, including the text of its definition. Throws `VersionGone` if the definition was pruned. */
 export async function toolThen(db: Executor, state: ToolState, values: PastValues): Promise<ToolState> {
   const { definition = state.definition_hash, custom_headers, ...columns } = values
   const hash = definition as string | null // audit rows contain the hash
   const definition_text = hash === null ? 'null' : (await storedDefinitions(db, [hash])).get(hash)?.text
   if (definition_text === undefined)
-    throw new VersionGone('pruned', `The definition of tool ${state.id} at that version is no longer kept.`)
+    throw new VersionGone('pruned', `The definition of the requested version of tool ${state.id} is no longer stored.`)
   const shown = (custom_headers as Header[] | undefined) ?? shownHeaders(state.headers)
   const headers = shown.map(({ key, value }) => ({ name: key, mask: value.replace(/^\*+#/, '') }))
   const definition_bytes = Buffer.byteLength(definition_text)
@@ -96,7 +96,7 @@ export async function updateOfStored(db: Executor, fields: ToolUpdateFields, has
   return { fields: { ...fields, ...definition }, origins: await readOrigins(db, hash), definitionFaults: [] }
 }
 
-/** Returns the origins of a stored definition, cached by the hash of the definition. */
+/** Returns the origins of the servers in a stored definition. Caches them by the hash of the definition. */
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
   const cached = factsOf(hash).origins
   if (cached !== undefined || hash === null) return cached ?? new Set()

@@ -9,7 +9,7 @@ import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from './fields.js'
 import { type Header, headerFaults, shownHeaders } from './headers.js'
 import type { StoredHeader, ToolState } from './snapshot.js'
 
-/** A definition as JSON text. `hash` is the SHA-256 of the text in hex. */
+/** A definition as JSON text. `hash` is the SHA-256 of the text in hex, and `names` are the names of the functions. */
 export interface CheckedDefinition {
   text: string
   hash: string
@@ -31,7 +31,7 @@ export interface ToolUpdateContent {
   fields: ToolUpdateFields
   /** The origins of the requested definition's servers. */
   origins: ReadonlySet<string>
-  /** The faults of the definition, reported with all faults of the request. */
+  /** The faults of the definition. They are reported together with the other faults of the request. */
   definitionFaults: Fault[]
   ring: KeyRing
   proposes?: boolean
@@ -59,7 +59,7 @@ export interface ToolDecision extends Decision {
   after: ToolState
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
-  /** Warnings for the caller about new destinations of secrets. */
+  /** Warnings for the caller, for example about new destinations of secrets. */
   notes: string[]
   /** True if this tool and another tool of the same agent have functions with the same name. Set when a new definition is stored. */
   hasNamesBeside?: boolean | undefined
@@ -118,7 +118,7 @@ export function requireManageable(state: ToolState): void {
   if (state.managed_as === null) throw new Forbidden(OUT_OF_SCOPE, 'manage:actions')
 }
 
-/** The message names no resource, because the resource could be hidden from the caller. */
+/** The message names no agent or group, because the caller could be unable to see them. */
 const OUT_OF_SCOPE =
   'A group manager may update only their own tools and tools that meet two conditions: all agents with the tool are shared with ' +
   "the manager's groups, and someone else attached the tool to one of these agents."
@@ -152,7 +152,7 @@ function redactionFaults(state: ToolState, headers: Header[]): Fault[] {
     if (!looksMasked(value, masks) || headerOfMask(state, key, value) !== undefined) return []
     return {
       loc: ['body', 'custom_headers', index, 'value'],
-      msg: 'This value looks like a mask, but no stored header with this name has this mask: send the secret itself or, if the header has changed since you read the tool, read the tool again',
+      msg: 'This value looks like a mask, but it is not the current mask of a header with this name: send the secret itself, or read the tool again to get the current mask',
       type: 'mask_mismatch',
     }
   })
@@ -196,7 +196,7 @@ function secretNotes(
   const isClear = ({ value }: Header) => !looksMasked(value) // the caller knows values that they send in clear text
   const staying = [
     ...((headers ? !headers.every(isClear) : state.headers.length > 0) ? ['stored header values'] : []),
-    // A configuration that the request names and the caller may link does not count as kept.
+    // An OAuth configuration does not count as kept if the request names it and the caller may link it.
     ...(content.oauth_config_id !== null &&
     content.oauth_config_id === state.oauth_config_id &&
     !(config && linkable !== undefined)
@@ -210,15 +210,13 @@ function secretNotes(
   const isBeyond = staying.length > 0 && added.length > 0
   if (state.managed_as === 'group' && (turnsOn || isBeyond)) {
     const what = turnsOn ? 'turn passthrough_auth on' : `let it send the ${staying.join(' and the ')} to a new server`
-    const advice = turnsOn
-      ? ''
-      : ' As a group manager, also replace, remove or turn off these secrets in the same update.'
+    const advice = turnsOn ? '' : ' As a group manager, replace, remove or turn off these secrets in the same update.'
     throw new Forbidden(
       `Only the owner of this tool and callers with manage:actions may ${what}.${advice}`,
       'manage:actions',
     )
   }
-  // If the request also contains the definition, the caller knows the destination of the new values.
+  // If the request also contains a definition, the caller knows where the new header values are sent.
   const arriving = !fields.definition && headers?.some(isClear)
   return [
     ...noteOf('now also send the', staying, added),
@@ -238,7 +236,7 @@ function noteOf(verb: string, secrets: readonly string[], origins: readonly stri
   return [`calls of this tool ${verb} ${secrets.join(' and the ')} to ${named.join(', ')}${more}`]
 }
 
-/** Returns the content of a tool's own row. */
+/** Returns only the properties of `ToolContent`. */
 export function contentOf(state: ToolContent): ToolContent {
   const columns = COLUMNS.map(([name]) => [name, state[name]])
   return Object.fromEntries([...columns, ['definition_hash', state.definition_hash]])

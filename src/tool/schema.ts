@@ -5,7 +5,7 @@ import { dateTime, flag, freeForm, identifier, list, nullable, text, uuid } from
 import type { FIELDS } from './fields.js'
 import { HEADERS_MAX, Header } from './headers.js'
 
-/* The schemas of custom tools. `CustomToolUpdate` and `Header` have the names of Onyx's OpenAPI document. */
+/* The schemas of custom tools. `CustomToolUpdate` and `Header` have the same names in Onyx's OpenAPI document. */
 
 const optional = Type.Optional
 const NAME = text({ minLength: 1, maxLength: 255 })
@@ -32,7 +32,7 @@ export const CustomToolUpdate = Type.Object(
   },
 )
 
-/** The body of a creation: the fields of an update, some of which are required. */
+/** The body of a creation. It has the fields of an update, but three of them are required. */
 export const CustomToolCreate = Type.Object(
   { ...CustomToolUpdate.properties, name: NAME, definition: DEFINITION, passthrough_auth: flag() },
   { $id: 'CustomToolCreate', description: 'Optional fields that are absent or `null` get their default values.' },
@@ -98,7 +98,7 @@ export const ToolFunction = Type.Object(
     method: text(),
     path: text(),
     address: optional(
-      text({ description: 'For a stored tool: the address to call. The placeholders of the path remain in it.' }),
+      text({ description: 'For a stored tool: the address to call, with the placeholders of the path.' }),
     ),
     arguments: list(
       Type.Object({
@@ -120,7 +120,7 @@ export const ToolFunction = Type.Object(
             }),
             {
               description:
-                'Encodings of form fields; absent for the default of OpenAPI. Each key is the original name of a field.',
+                'The encodings of form fields, without those that are the default of OpenAPI. Each key is the original name of a field.',
             },
           ),
         ),
@@ -128,7 +128,7 @@ export const ToolFunction = Type.Object(
     ),
     wire_names: optional(
       Type.Record(Type.String(), Type.String(), {
-        description: 'Original names of nested properties that were renamed. Each key is a new name in `parameters`.',
+        description: 'Original names of nested properties that were renamed. Each key is the new name in `parameters`.',
       }),
     ),
   },
@@ -138,7 +138,7 @@ export const ToolFunction = Type.Object(
 const place = (description?: string) =>
   Type.Array(Type.Union([Type.String(), Type.Integer()]), description === undefined ? {} : { description })
 
-/** The answer to a read of a tool: the record or, with `view=functions`, only the functions. Both are one schema, because Go generators omit unions. */
+/** The answer to a read of a tool: the record or, with `view=functions`, only the functions. Not a union, because Go generators omit unions. */
 export const ToolRecord = Type.Object(
   {
     ...Type.Partial(ToolSnapshot).properties,
@@ -161,7 +161,7 @@ const DefinitionCompletion = Type.Object(
       Type.Object({
         op: Type.String({ enum: ['add', 'replace'] }),
         loc: place(
-          'The place in the completed definition. The conversion of Swagger 2.0 is one edit of the whole definition.',
+          'The path of the edited value in the definition. The conversion of Swagger 2.0 is one edit of the whole definition.',
         ),
         before: optional(Type.Unknown()),
         after: optional(Type.Unknown()),
@@ -200,25 +200,23 @@ export const ValidateToolResponse = Type.Object(
             Type.Object({
               kind: Type.String({
                 enum: CHANGE_KINDS,
-                description: '`changed`: any other difference.',
+                description: '`changed` is a difference that fits no other kind.',
               }),
               operation: text({
-                description: 'The operationId; empty for a change outside operations.',
+                description: 'The operationId. Empty if the change is not in an operation.',
               }),
               argument: optional(text({ description: 'The argument or one of its properties.' })),
               from: optional(text({ description: 'The previous type, address or function.' })),
-              to: optional(
-                text({ description: 'What replaces `from`; for a new argument, `required` or `optional`.' }),
-              ),
+              to: optional(text({ description: 'The new value; for a new argument, `required` or `optional`.' })),
               removed: optional(
                 Type.Array(Type.Unknown(), { description: 'Values that the schema no longer lists, at most 100.' }),
               ),
               added: optional(
                 Type.Array(Type.Unknown(), {
-                  description: 'Values that the schema newly lists, or new origins of calls; at most 100.',
+                  description: 'Values that the schema did not list before, or new origins of calls. At most 100.',
                 }),
               ),
-              loc: optional(place('The place in the new definition; absent for a removed operation.')),
+              loc: optional(place('The path of the change in the new definition. Absent for a removed operation.')),
               msg: text(),
             }),
           ),
@@ -227,7 +225,7 @@ export const ValidateToolResponse = Type.Object(
               description: 'Agents that use the tool and that the caller can see, at most 1,000.',
             }),
             others: Type.Integer({
-              description: 'The number of agents with the tool that are not in `ids`, at most 10,000.',
+              description: 'The number of other agents that use the tool. At most 10,000 agents are counted.',
             }),
           }),
         },

@@ -16,7 +16,7 @@ export interface ToolState extends ToolContent, VersionedState {
   oauth_config_name: string | null
   headers: StoredHeader[]
   definition_bytes: number
-  /** The text of the definition, if it was already read or is not stored yet. */
+  /** The text of the definition. Absent if the definition is stored and was not read yet. */
   definition_text?: string
   /** The right by which the viewer manages the tool; null if they do not manage it. If null, answers do not show the headers. */
   managed_as: ManagedAs | null
@@ -49,7 +49,7 @@ export function bytesShown(tool: ToolState): number {
   return tool.definition_bytes + Buffer.byteLength(renderTool(tool, ''))
 }
 
-/** Returns the members `names` as JSON without the braces. */
+/** Returns the properties `names` as JSON text without the braces. */
 export function members(values: Readonly<Record<string, unknown>>, names: readonly string[]): string {
   const picked: Record<string, unknown> = {}
   for (const name of names) picked[name] = values[name]

@@ -32,7 +32,7 @@ export async function readLinkable(db: Kysely<Tables>, id: number, viewer: Viewe
 
 interface ToolParameters {
   definition_hash: string | null
-  /** The names of the functions of a new definition. */
+  /** The function names of a new definition. */
   names: readonly string[]
 }
 
@@ -92,7 +92,7 @@ export const removeTool = statement<
   true,
 )
 
-/** SQL: the tool `t`, locked without waiting. Selects no row if the tool or the rights have changed since the decision. */
+/** SQL: locks the tool `t`. Selects no row if another transaction has the lock, or if the tool or the viewer's rights changed since the decision. */
 function lockedTool(param: Param<WriteParameters>) {
   return queries()
     .selectFrom('tool as t')
@@ -111,8 +111,8 @@ function mayManage(param: Param<ViewerParameters>) {
 
 /**
  * Stores a definition if it is not stored yet. The insert is a separate statement, because it can wait for a concurrent request, and a statement that
- * has waited would check outdated rights. Without a transaction (`alone`), the commit need not wait for the disk, because the commit of the tool waits
- * for both. Unreferenced definitions are pruned later.
+ * has waited would check outdated rights. Without a transaction (`alone`), the commit need not wait for the disk, because the later commit of the
+ * tool waits for both. Unreferenced definitions are pruned later.
  */
 export const storeDefinition = statement<CheckedDefinition & { bytes: number; alone: boolean }, never>(
   'tool_definition_store',

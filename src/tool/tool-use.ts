@@ -26,7 +26,7 @@ export async function readToolUse(
   const { caller, prefetched } = await withRetries(() => {
     return request.readNow(database.db, { statement: TOOL_READS.lookup.statement, id })
   })
-  // The path of a validation has no tool id, so the token's binding is checked here.
+  // The URL path of a validation has no tool id, so the token's binding to tools is checked here.
   const { bound } = caller.token
   if (bound !== null && (id === undefined || !bound.tool.includes(id)))
     throw new Forbidden('This token is bound to other agents or tools. Use a token with access to this tool.')
@@ -66,11 +66,11 @@ export async function requireUnused(db: Kysely<Tables>, id: number, caller: Call
   if (seen.length + others === 0) return
   const named = seen.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => ({ id, name }))
   const extra = { agents: named, others: seen.length + others - named.length }
-  const users = `${seen.length + others} in all; \`agents\` lists at most ${AGENTS_NAMED_MAX} of those that you can see`
-  throw new Refused('TOOL_IN_USE', `Agents use this tool (${users}). Delete the tool when no agent uses it.`, { extra })
+  const users = `${seen.length + others} in total; \`agents\` lists at most ${AGENTS_NAMED_MAX} of those that you can see`
+  throw new Refused('TOOL_IN_USE', `Agents use this tool (${users}). Remove it from these agents first.`, { extra })
 }
 
-/** Returns the stored definition of a tool as the input of a task; undefined if the tool has none. `text` throws `Unavailable` if the definition was pruned. */
+/** Returns a tool's stored definition for a task; undefined if the tool has none. `text` throws `Unavailable` if the definition was pruned. */
 export function storedText(
   { db }: Database,
   state: Pick<ToolState, 'definition_hash' | 'definition_bytes'>,

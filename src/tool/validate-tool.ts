@@ -34,7 +34,7 @@ export const Server = Type.Optional(
       type: 'string',
       format: 'uri',
       description:
-        'With `complete=true`: a server URL. It is added if the definition has no server, or completes a relative URL.',
+        'With `complete=true`: a server URL. It is added if the definition has no server, or completes its relative URL.',
     },
     parseServer,
   ),
@@ -61,7 +61,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
           ),
           complete: queryFlag(
             '`true` adds `completed`: the completed definition and each edit. Swagger 2.0 is converted. ' +
-              'Methods, warnings, impact and places of faults refer to the completed definition.',
+              'The methods, warnings, impact and faults refer to the completed definition.',
           ),
           server: Server,
         }),
@@ -100,6 +100,6 @@ function parseServer(text: string, loc: Loc): Parsed<string> {
 /** Throws `InvalidRequest` for `server` without `complete`, because `server` alone has no effect. */
 function requireCompletion({ complete, server }: ValidationQuery): void {
   if (complete || server === undefined) return
-  const msg = 'server can be given only together with complete=true'
+  const msg = 'server has an effect only with complete=true: add complete=true, or leave out server'
   throw new InvalidRequest([{ loc: ['query', 'server'], msg, type: 'extra_forbidden' }])
 }

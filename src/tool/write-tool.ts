@@ -30,7 +30,7 @@ const WRITING = { ...MAKING, lookup: TOOL_READS.lookup }
 
 const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = DEFINITION_LIMITS
 
-/** The limits of a body and of the definition in it, as the OpenAPI document states them. */
+/** The limits of a body and of the definition in it, as text for the OpenAPI document. */
 export const BODY_BOUNDS = bodyBounds(
   TOOL_BODY_BYTES_MAX,
   JSON_BOUNDS.tool.depthMax,
@@ -48,16 +48,16 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
     operationId: 'update_custom_tool',
     summary: 'Update Custom Tool',
     description:
-      'Changes a custom tool. Every field is optional; absent and `null` fields are kept, except ' +
-      '`oauth_config_id: null`, which removes the OAuth configuration. A definition is checked as in validation. Header ' +
-      'values are returned as masks, and sending a mask keeps the stored value. The body `{}` with ' +
+      'Changes a custom tool. Fields that are absent or `null` keep their stored values, except that ' +
+      '`oauth_config_id: null` removes the OAuth configuration. A definition must pass the checks of ' +
+      '`POST /admin/tool/custom/validate`. Header values are returned as masks. To keep a stored value, send its mask. The body `{}` with ' +
       `\`dry_run=true\` returns the tool without changing it. ${BODY_BOUNDS}`,
     record: ToolSnapshot,
     body: CustomToolUpdate,
     bodyLimit: TOOL_BODY_BYTES_MAX,
     async ask(request, { strict }) {
       const state = request.prefetched as ToolState | null // set by the route's `lookup`
-      const storedHeaders = state?.managed_as ? state.headers.map(({ name }) => name) : [] // other callers must not learn the names
+      const storedHeaders = state?.managed_as ? state.headers.map(({ name }) => name) : [] // other callers must not learn header names
       const content = await workers.run('update_custom_tool', request, { strict, storedHeaders })
       const { unknown, notes } = content
       return {
@@ -81,8 +81,8 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
     operationId: 'create_custom_tool',
     summary: 'Create Custom Tool',
     description:
-      'Creates a custom tool that the caller owns. The definition is checked as in validation. Header values are returned as masks. ' +
-      `With an \`Idempotency-Key\`, a repeated request creates no second tool. ${BODY_BOUNDS}`,
+      'Creates a custom tool that the caller owns. The definition must pass the checks of `POST /admin/tool/custom/validate`. Header values are ' +
+      `returned as masks. With an \`Idempotency-Key\`, a repeated request does not create a second tool. ${BODY_BOUNDS}`,
     record: ToolSnapshot,
     body: CustomToolCreate,
     bodyLimit: TOOL_BODY_BYTES_MAX,
@@ -107,7 +107,7 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
     operationId: 'restore_custom_tool',
     summary: 'Restore Custom Tool',
     description:
-      'Restores an earlier version of a custom tool as a new version. The rights of an update apply. The definition is restored ' +
+      'Restores an earlier version of a custom tool as a new version. Requires the same rights as an update. The definition is restored ' +
       'unchanged and not checked again. `custom_headers` is not restored. A `Warning` names each field that still differs from the ' +
       'earlier version. A deleted tool cannot be restored.',
     record: ToolSnapshot,
@@ -150,7 +150,7 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
     summary: 'Delete Custom Tool',
     description:
       'Removes a custom tool and the secrets in its headers. The warnings of a dry run name these headers. If agents use the tool, ' +
-      'the answer is 409. It names the agents that the caller can see and counts the others. Requires the right to update the tool.',
+      'it is not removed: the 409 answer names the agents that the caller can see and counts the others. Requires the same rights as an update.',
     ask(_, { dryRun }) {
       const detached = new Set<number>()
       const verb = dryRun ? 'would be' : 'was'
@@ -167,8 +167,8 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
 }
 
 /**
- * Returns the part of the engine's request that depends on the body. The idempotency fingerprint includes the definition's hash and keyed hashes of
- * header values.
+ * Returns the part of an update request that depends on the body. `about` makes the fingerprint for the `Idempotency-Key`, which contains a hash of
+ * the definition and keyed hashes of header values.
  */
 function askedOf(about: readonly unknown[], content: UpdateContent, ring: KeyRing) {
   const { fields, origins, definitionFaults } = content

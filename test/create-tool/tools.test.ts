@@ -109,12 +109,12 @@ t.test('409 TOOL_IN_USE names the agents that the caller sees and counts others,
   const refused = await remove(id)
   t.equal(refused.statusCode, 409)
   t.match(refused.json(), { error_code: 'TOOL_IN_USE', agents: [{ id: own, name: 'Mine' }], others: 1 })
-  t.match(refused.json().detail, 'Agents use this tool (2 in all; `agents` lists')
+  t.match(refused.json().detail, 'Agents use this tool (2 in total; `agents` lists')
   const all = { agents: [{ id: own }, { id: hidden, name: 'Hidden' }], others: 0 }
   t.match((await remove(id, {}, '', admin)).json(), all)
   t.equal((await remove(id, {}, '?dry_run=true')).statusCode, 409)
   t.equal((await call('DELETE', `/persona/${own}`, { token: maker })).statusCode, 204)
-  const detail = /use this tool \(1 in all; /
+  const detail = /use this tool \(1 in total; /
   t.match((await remove(id)).json(), { detail, agents: [], others: 1 })
   const deleted = { version: 1, agents: [{ id: hidden, deleted: true }] }
   await applyOrganisation(database, deleted, { ring: world.ring, env: {} })

@@ -122,10 +122,10 @@ const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
 ]
 
 /** Refused server addresses, with a part of the message and the default of the variable. */
-const BAD_SERVERS: [url: string, why: string, variable?: string][] = parse(String.raw`[['https://', valid address],
+const BAD_SERVERS: [url: string, why: string, variable?: string][] = parse(String.raw`[['https://', is not valid],
   ['localhost:8080/v1', be relative], ['10.0.0.1:80', be relative], ['ws://a.example.com', be relative], ['https://a.example.com /', 'remove or percent-encode " " in the url'],
   ["/\t", percent-encode], ['https://a.example.com\b', percent-encode], ['https://u:p@a.example.com', user name],
-  ['https://a.example.com/v1?a=1', query], ['https://{h}', fragment, 'a.example.com/#x'], ['http://{h}/', is not a valid address, '{b}'],
+  ['https://a.example.com/v1?a=1', query], ['https://{h}', fragment, 'a.example.com/#x'], ['http://{h}/', is not valid, '{b}'],
   ['https://a.example.com/sk-abc123def456', secret], ['https://a.example.com/ghp_${'a1'.repeat(18)}/x', secret],
   ['http://metadata.google.internal/x', metadata], ['https://{h}/x', metadata, 169.254.169.254]]`)
 const METADATA_HOSTS =

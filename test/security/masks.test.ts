@@ -38,7 +38,7 @@ async function withSecrets() {
 
 const mismatchAt = (index: number) => ({
   loc: ['body', 'custom_headers', index, 'value'],
-  msg: 'This value looks like a mask, but no stored header with this name has this mask: send the secret itself or, if the header has changed since you read the tool, read the tool again',
+  msg: 'This value looks like a mask, but it is not the current mask of a header with this name: send the secret itself, or read the tool again to get the current mask',
   type: 'mask_mismatch',
 })
 
@@ -73,7 +73,7 @@ t.test('422: a value that shows nothing replaces no stored one', async t => {
   await withSecrets()
   for (const value of ['', ' ', '\t', '\u00a0', '\u00ad', ' \u00ad ']) {
     const msg =
-      'The header value must have 1 to 8192 bytes in UTF-8, only Latin-1 characters, no control characters except tabs, and no blank or soft hyphen at the beginning or end'
+      'The header value must have 1 to 8192 bytes in UTF-8, only Latin-1 characters, no control characters except tabs, and no space, tab or soft hyphen at the beginning or end'
     const fault = { loc: ['body', 'custom_headers', 0, 'value'], msg, type: 'header_value_invalid' }
     t.strictSame((await put([{ ...ONE, value }])).json().detail, [fault])
   }

@@ -11,11 +11,11 @@ const WORKERS_MAX = Math.min(2, availableParallelism())
 
 const IDLE_MS = 15_000
 
-/** The heap of a worker: bytes for each byte of the largest body, and a minimum. */
+/** The bytes of a worker's heap for each byte of the largest allowed body. The heap is never smaller than `HEAP_MIB_MIN`. */
 const HEAP_BYTES_PER_BODY_BYTE = 64
 const HEAP_MIB_MIN = 64
 
-/** The members of a request that tasks need. */
+/** The properties of a request that tasks need. */
 export interface TaskRequest {
   body: unknown
   caller: Caller
@@ -31,11 +31,11 @@ export interface StoredText {
 
 export interface BodyWorkersOptions {
   bodyLimitBytes: number
-  /** The time limit for the wait for a worker, and again for the task. */
+  /** The time limit for the wait for a worker. The task has the same time limit again. */
   deadlineMs: number
 }
 
-/** Runs tasks on bodies. Small bodies are processed in this thread, large ones in workers with limits on memory and time. */
+/** Runs tasks on request bodies: small ones in this thread, large ones in workers with limits on memory and time. */
 export class BodyWorkers {
   readonly #heapMibMax: number
   readonly #pool: Piscina<Job, Outcome>
@@ -54,7 +54,7 @@ export class BodyWorkers {
       recordTiming: false,
       // In Node 20, a worker that exits during `require` ends the whole process, so workers use `import`.
       execArgv: ['--no-experimental-require-module'],
-      env: {}, // workers need no secrets
+      env: {}, // workers do not need the secrets in the environment
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax },
     })
     // A worker can fail after its task was abandoned. Without a listener, the error would end the process.
@@ -62,8 +62,8 @@ export class BodyWorkers {
   }
 
   /**
-   * Runs a task on a body, in a worker if the body is large or `inWorker` is true. Throws `InvalidRequest` for faults or if the memory limit is
-   * exceeded, and `RateLimited` or `Unavailable` if a time limit is exceeded.
+   * Runs a task on a body. Uses a worker if the body or the stored definition is large, or if `inWorker` is true. Throws `InvalidRequest` for faults
+   * or if the memory limit is exceeded, and `RateLimited` or `Unavailable` if a time limit is exceeded.
    */
   async run<Name extends TaskName>(
     name: Name,
@@ -89,7 +89,7 @@ export class BodyWorkers {
   async #outcome(job: Job): Promise<Outcome> {
     const { deadlineMs } = this.options
     try {
-      // A large body has a buffer of its own, so it can be transferred without copying.
+      // A large body has its own buffer, which can be transferred to the worker without copying.
       const { buffer, byteLength } = job.body
       const moved = byteLength > INLINE_BYTES_MAX ? [buffer as ArrayBuffer] : []
       return await this.#pool.run(job, { signal: AbortSignal.timeout(deadlineMs), transferList: moved })
@@ -111,8 +111,8 @@ export class BodyWorkers {
 }
 
 /**
- * Limits the concurrent work of workers to `max`, and to one for each key (a token), so that one token cannot occupy two workers. If the wait is too
- * long, throws `RateLimited` if work of the same key is running, else `Unavailable`.
+ * Runs at most `max` tasks at once, and at most one for each key. The key is the token, so that one token cannot occupy two workers. If the wait for
+ * another task of the same token takes too long, throws `RateLimited`. If the wait for a worker takes too long, throws `Unavailable`.
  */
 export function bodyTurns(max: number, waitMs: number) {
   const busy = `The server is busy with other definitions. ${TRY_AGAIN}`

@@ -39,7 +39,7 @@ export interface UpdateContent extends Omit<Checked, 'definition'> {
   unknown: Loc[]
 }
 
-/** Returns the update in a valid body. `null` clears `oauth_config_id`; other `null` fields are ignored. `storedHeaders`: the names of the tool's headers. */
+/** Returns the update in a valid body. `null` clears `oauth_config_id`; other `null` fields are ignored. `storedHeaders`: the tool's header names. */
 function updateContentOf(
   body: CustomToolUpdate,
   { storedHeaders = [], strict = false }: { storedHeaders?: string[]; strict?: boolean },
@@ -87,7 +87,7 @@ function givenIn(body: object): Source {
 }
 
 function repeatedKey(place: Loc): Fault {
-  const msg = 'This key is repeated in the same object: write it once, because parsers keep only one of its values'
+  const msg = 'This key occurs more than once in its object: write it once, because parsers keep only one of the values'
   return { loc: ['body', ...place], msg, type: 'json_key_repeated' }
 }
 
@@ -101,7 +101,7 @@ export interface ValidationQuery {
   complete?: boolean
   server?: string
   view?: 'functions'
-  /** Adds `raw_name` to each method, for the routes below `/api`. */
+  /** Adds `raw_name` to each method, for the routes under `/api`. */
   raw_names?: true
 }
 
@@ -114,8 +114,8 @@ interface ValidationInput {
 }
 
 /**
- * Validates a definition. `use`, `stored` and `headerNames` belong to the tool that the definition is for, if any. Throws `InvalidRequest` for faults
- * of the definition. With `complete`, the places of faults refer to the completed definition, which the error contains.
+ * Validates a definition. `use`, `stored` and `headerNames` describe the tool that the definition is for, if any. Throws `InvalidRequest` for faults
+ * of the definition. With `complete`, the error contains the completed definition, and the faults refer to this definition.
  */
 function validationOf(
   body: ValidateToolRequest,
@@ -157,7 +157,7 @@ export interface ToolUse {
   others: number
 }
 
-/** Returns the effect of a valid definition. Without a stored definition, every operation is new. */
+/** Returns the effect of storing a valid definition in a tool. Without a stored definition, every operation is new. */
 function impactOf({ ids, others }: ToolUse, stored: string | undefined, definition: object, headerNames: string[]) {
   const before = stored === undefined ? { ...definition, paths: {} } : JSON.parse(stored)
   return { changes: definitionChanges(before, definition, { headerNames }), agents: { ids, others } }
@@ -188,7 +188,7 @@ function functionsOf(
   }
 }
 
-/** The tasks of tool operations, each with the check of its body. */
+/** The tasks of tool operations. Each has a check for its body. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
@@ -204,7 +204,7 @@ export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name][
 export interface Job {
   name: TaskName
   body: Uint8Array
-  /** `strict`: unknown fields, and operations that cannot become functions, are faults. */
+  /** With `strict`, unknown fields and operations that cannot become functions are faults. */
   input: object & { strict?: boolean }
 }
 
