@@ -106,7 +106,7 @@ async function addNewAudit(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Adds proposed updates. `fields` contains the requested values, with a hash in place of a definition and masks in place of header values.
+ * Adds proposed updates. `fields` contains the requested values, with a hash instead of a definition and masks instead of header values.
  * `size_bytes` includes the definition. The feed of changes has one row for the creation and one for the closing of each proposal.
  */
 async function addProposals(db: Kysely<unknown>): Promise<void> {
@@ -178,7 +178,7 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Adds the feed of changes. The position of a row is its transaction id and its place. Existing rows have no position and are not in the feed.
+ * Adds the feed of changes. The position of a row is its `transaction_id` and `place`. Existing rows have no position and are not in the feed.
  * `taken_from` lists who lost access to the agent through the change. The only row of `change_feed` has the feed's id, which every cursor contains.
  */
 async function addChangeFeed(db: Kysely<unknown>): Promise<void> {

@@ -23,7 +23,7 @@ export interface ToolTypes extends ResourceTypes {
 
 const SMALLER = 'Store a smaller definition. An update with Prefer: return=minimal is still possible.'
 
-/** How the update engine reads, decides, stores and shows custom tools. */
+/** Tells the update engine how to read, change, store and render custom tools. */
 export const toolResource: VersionedResource<ToolTypes> = {
   kind: 'tool',
   act: 'update',

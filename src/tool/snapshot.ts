@@ -18,7 +18,7 @@ export interface ToolState extends ToolContent, VersionedState {
   definition_bytes: number
   /** The text of the definition. Absent if the definition is stored and was not read yet. */
   definition_text?: string
-  /** The right by which the viewer manages the tool; null if they do not manage it. If null, answers do not show the headers. */
+  /** Why the viewer may manage the tool. Null if the viewer cannot manage it. Answers then do not show the tool's headers. */
   managed_as: ManagedAs | null
 }
 

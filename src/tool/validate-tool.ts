@@ -53,7 +53,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
         querystring: Type.Object({
           report: queryChoice(['full'], '`full` adds `warnings` to the answer.'),
           tool_id: queryId(
-            'Adds `impact`: the changes if this definition is stored in the tool, and the affected agents.',
+            'Adds `impact`: what changes if this definition is stored in the tool, and the affected agents.',
           ),
           view: queryChoice(
             ['functions'],

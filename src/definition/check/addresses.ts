@@ -13,7 +13,7 @@ const USER_INFO = /^(?:[a-z][\w+.-]*:[/\\]*|[/\\]{2,})[^/\\?#]*@/i
 const ADDRESSES_MAX = 256
 const ABSOLUTE = /^https?:\/\/[^\0- \x7f\\/]/i
 const ORDINARY_PATH = /^\/[\w.~$:{}()*,;=@%!'&+-]+(?:\/|$)/
-/** Matches a known vendor's API key in an address or path. Sample keys without digits do not match. */
+/** Matches API keys of some vendors in an address or path. Sample keys without digits do not match. */
 export const SECRET = /(?<![^/?#&;=:])(?:sk-|ghp_|xoxb-|AKIA|AIza)(?=[\w-]*\d)[\w-]{6,}/
 
 const METADATA_NAMES = ['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']

@@ -101,7 +101,7 @@ export class InputRules {
     return input && entry !== value ? { ...input, ...this.descriptionBeside(entry) } : input
   }
 
-  /** Returns the description next to a reference. OpenAPI 3.0 ignores such descriptions. */
+  /** Returns the description next to a `$ref`, unless the document is OpenAPI 3.0, which ignores it. */
   private descriptionBeside({ $ref, description }: Schema): { description?: string } {
     return $ref !== undefined && !this.is30 && typeof description === 'string' ? { description } : {}
   }
