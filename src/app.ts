@@ -39,7 +39,7 @@ import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers } from './tool/worker/pool.js'
 import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
 
-/** The dependencies of the application, which reads no environment variables. */
+/** What the application needs. The application itself reads no environment variables. */
 export interface AppOptions {
   config: Config
   version: string
@@ -47,7 +47,7 @@ export interface AppOptions {
   service: Pick<Lifecycle, 'current' | 'isDraining' | 'readiness' | 'ring'>
   logger: FastifyBaseLogger | false
   metrics?: Metrics
-  /** The longest wait for a worker, and the longest check of a large definition. Default: 5 s each. */
+  /** Limits the wait for a worker, and separately the check of a large definition. Default: 5 s. */
   definitionTimeoutMs?: number
 }
 
@@ -88,7 +88,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   return app
 }
 
-/** Registers the operations. Used by the service and for the OpenAPI document. */
+/** Registers the operations. The service and the generator of the OpenAPI document call this function. */
 export function registerOperations(
   app: FastifyInstance,
   given: Omit<AppOptions, 'version' | 'logger'>,
@@ -131,7 +131,7 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
     requestIdHeader: false,
     exposeHeadRoutes: false,
     return503OnClosing: false,
-    pluginTimeout: 0, // no limit: a plugin that loads slowly must not fail the start
+    pluginTimeout: 0, // no limit, so that the start does not fail if a plugin loads slowly
     routerOptions: { maxParamLength: 256 },
     // Prevents Fastify from loading its default compilers.
     schemaController: {
@@ -141,9 +141,9 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
       setCommonHeaders(request, reply) // Fastify runs no hooks for framework errors
       handleError(requestFault(request) ?? error, request, reply)
     },
-    requestTimeout: 30_000, // until a request has arrived completely
-    connectionTimeout: 90_000, // limits the time without traffic on a connection
-    keepAliveTimeout: 72_000, // longer than proxies keep idle connections, so that a proxy never uses a connection that Node is closing
+    requestTimeout: 30_000, // a whole request must arrive within this time
+    connectionTimeout: 90_000, // a connection without traffic is closed after this time
+    keepAliveTimeout: 72_000, // proxies close idle connections earlier, so they never use a connection that Node is closing
     http: {
       headersTimeout: 10_000,
       // Node checks `headersTimeout` and `requestTimeout` at this interval, so both can take effect up to a second late.
@@ -154,5 +154,5 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
 }
 
 function validatorsAreOurs(): never {
-  throw new Error('registerRequestValidation sets the validators')
+  throw new Error('registerRequestValidation was not called, so the routes have no validators')
 }

@@ -6,10 +6,10 @@ import { EXIT } from './admin/refusal.js'
 process.stdout.on('error', error => {
   const code = 'code' in error ? String(error.code) : error.message
   if (code === 'EPIPE') process.exit(EXIT.ok)
-  process.stderr.write(`agentctl: standard output cannot be written (${code})\n`)
+  process.stderr.write(`agentctl: cannot write to standard output (${code})\n`)
   process.exit(EXIT.error)
 })
-// If standard error is closed, the exit status still reports the result.
+// An error of standard error is ignored, because the exit status still reports the result.
 process.stderr.on('error', () => undefined)
 
 process.exitCode = await run(process.argv.slice(2), process.env, {

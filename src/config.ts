@@ -15,14 +15,14 @@ const MIB = 2 ** 20
 const SETTINGS = Type.Object({
   server: Type.Object({
     host: text('HOST', 'Address to listen on.', { default: '127.0.0.1' }),
-    port: count('PORT', 8080, 0, 65_535, 'Port; 0 picks a free one.'),
+    port: count('PORT', 8080, 0, 65_535, 'Port to listen on; 0 picks a free port.'),
     metricsPort: Type.Optional(
-      count('METRICS_PORT', undefined, 0, 65_535, 'Second port, for /metrics and probes; 0 picks a free one.'),
+      count('METRICS_PORT', undefined, 0, 65_535, 'Second port, for /metrics and probes; 0 picks a free port.'),
     ),
-    logLevel: choice('LOG_LEVEL', LOG_LEVELS, 'info', 'Lowest level to log.'),
+    logLevel: choice('LOG_LEVEL', LOG_LEVELS, 'info', 'Least severe level that is logged.'),
     trustProxy: text(
       'TRUST_PROXY',
-      'Proxies whose X-Forwarded-For is trusted: addresses, networks, `loopback`; comma-separated.',
+      'Proxies whose X-Forwarded-For is trusted: a comma-separated list of addresses, networks or `loopback`.',
       { default: '', pattern: `^(?:${PEER}(?:\\s*,\\s*${PEER})*)?$`, form: 'addresses or networks such as 10.0.0.0/8' },
     ),
     corsOrigins: Type.Array(
@@ -37,18 +37,18 @@ const SETTINGS = Type.Object({
         description: 'Origins of web pages that may call this service.',
       },
     ),
-    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'How long to go on serving after SIGTERM.'),
-    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit for requests at shutdown.'),
+    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'How long requests are still accepted after SIGTERM.'),
+    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit of requests during a shutdown.'),
   }),
   database: Type.Object({
-    url: Type.Optional(text('DATABASE_URL', 'PostgreSQL 15 or later. Absent: the embedded server.')),
-    urlFile: Type.Optional(text('DATABASE_URL_FILE', 'File with DATABASE_URL.')),
+    url: Type.Optional(text('DATABASE_URL', 'Address of PostgreSQL 15 or later. Absent: the embedded server.')),
+    urlFile: Type.Optional(text('DATABASE_URL_FILE', 'File that contains the value of DATABASE_URL.')),
     dataDir: text('DATA_DIR', 'Folder of the embedded database and its key file.', { default: '.data' }),
     binDir: Type.Optional(text('PG_BIN_DIR', 'Folder of PostgreSQL binaries for the embedded server.')),
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
-    preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Must be off behind poolers such as PgBouncer.'),
+    preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Must be off behind a pooler such as PgBouncer.'),
     poolSize: count('DATABASE_POOL_SIZE', 24, 1, 500, 'Database connections; one token can use half of them.'),
-    statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit of each statement.'),
+    statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit of each SQL statement.'),
     lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a lock or for earlier requests.'),
   }),
   auth: Type.Object({
@@ -57,23 +57,23 @@ const SETTINGS = Type.Object({
       'REQUIRE_APPROVAL',
       ['none', 'tools', 'all'],
       'none',
-      'Which changes, except creations, require an administrator or an approved proposal.',
+      'Which changes require an administrator or an approved proposal. Creations never do.',
     ),
     approval: choice(
       'APPROVAL',
       ['another', 'anyone'],
       'another',
-      'Which callers with update rights can approve: `another` excludes the author, `anyone` does not.',
+      'Who can approve a proposal. `anyone`: every user with update rights; `another`: the same users, except the author.',
     ),
     requestsPerMinute: count('RATE_LIMIT_PER_MINUTE', 600, 0, 1_000_000, 'Requests per token and minute; 0 is off.'),
   }),
   limits: Type.Object({
     concurrentRequestsMax: count('CONCURRENT_REQUESTS_MAX', 1_000, 1, 100_000, 'Concurrent requests; more get 503.'),
     eventLoopDelayMaxMs: count('EVENT_LOOP_DELAY_MAX_MS', 1_000, 0, 600_000, 'Event-loop delay for a 503; 0 is off.'),
-    snapshotBytes: count('SNAPSHOT_BYTES_MAX', 8 * MIB, MIB, 128 * MIB, 'Maximum bytes of tools in one answer.'),
+    snapshotBytes: count('SNAPSHOT_BYTES_MAX', 8 * MIB, MIB, 128 * MIB, 'Maximum size of the tools in an answer.'),
   }),
   secrets: Type.Object({
-    keys: Type.Optional(text('SECRET_KEYS', 'Key ring, `id:base64,...`; the first key encrypts, all decrypt.')),
+    keys: Type.Optional(text('SECRET_KEYS', 'Key ring (`id:base64,...`). The first key encrypts; all decrypt.')),
     keysFile: Type.Optional(text('SECRET_KEYS_FILE', 'File with the key ring, one `id:base64` per line.')),
   }),
   history: Type.Object({
@@ -117,7 +117,7 @@ export function readConfig(env: Environment): Config {
   return config
 }
 
-/** Returns the value of a variable. A malformed value is returned unchanged and then refused by the schema. */
+/** Returns the value of a variable. Returns a malformed value unchanged, because the schema then refuses it. */
 function settingValue({ type, default: byDefault }: TSchema, text = ''): unknown {
   if (text === '') return byDefault
   if (type === 'integer' && /^\d{1,15}$/.test(text)) return Number(text)
@@ -147,7 +147,7 @@ function databaseFaults({ database }: Config, env: Environment): string[] {
   try {
     if (urlFile !== undefined) database.url = readFileSync(urlFile, 'utf8').trim()
   } catch (error) {
-    // Omits the path at the end of the error message, because the variable can contain the secret itself by mistake.
+    // Omits the path at the end of the error message, because the variable may contain a URL with a password by mistake.
     return [`DATABASE_URL_FILE: the file cannot be read (${(error as Error).message.split(', ', 1)[0]})`]
   }
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)

@@ -1,6 +1,6 @@
-/** Errors that `http/error-handler.ts` turns into answers. Their messages are for clients and contain no SQL, path or secret. */
+/** Errors that `http/error-handler.ts` turns into answers. Their messages are for clients and contain no SQL, file paths or secrets. */
 
-/** The HTTP status of every `error_code`. 422 has none (DECISIONS section 2). */
+/** The HTTP status of every `error_code`. A 422 has no error code (DECISIONS section 2). */
 export const ERROR_CODES = {
   BUILTIN_READ_ONLY: 400,
   BAD_REQUEST: 400,
@@ -39,14 +39,14 @@ export type ErrorCode = keyof typeof ERROR_CODES
 /** The path of a value in a request: `body`, `path`, `query` or `header`, then property names and array indexes. */
 export type Loc = (string | number)[]
 
-/** A fault of a request, as in a 422 answer. `type` and `msg` are pydantic v2's if pydantic has the same fault. */
+/** A fault of a request, as in a 422 answer. If pydantic v2 reports the same fault, `type` and `msg` are the same as there. */
 export interface Fault {
   loc: Loc
   msg: string
   type: string
 }
 
-/** The request is invalid. `extra` has further members of the answer, each as JSON text. */
+/** The request is invalid. `extra` has further properties of the answer's body, each as JSON text. */
 export class InvalidRequest extends Error {
   constructor(
     readonly faults: Fault[],
@@ -56,7 +56,7 @@ export class InvalidRequest extends Error {
   }
 }
 
-/** A mask in the request matches no stored secret. The mask can come from the older version in `If-Match`. */
+/** A header value in the request is a mask that matches no stored value. It can be the mask of an older version, which `If-Match` names. */
 export class UnknownRedaction extends InvalidRequest {}
 
 /** A refusal with an error code. Invalid requests use `InvalidRequest`. */
@@ -78,7 +78,7 @@ export class Refused extends Error {
 /** A fault of the program or the database. `outcome` states whether the update was stored. */
 export class Failed extends Refused {
   constructor(outcome: Outcome | undefined, cause: unknown) {
-    const message = 'An internal error occurred. The operator can find the cause in the log by this request id.'
+    const message = 'An internal error occurred. With this request id, the operator can find the cause in the log.'
     super('INTERNAL_ERROR', message, { cause, extra: { outcome } })
   }
 }
@@ -92,14 +92,14 @@ export class NotAuthenticated extends Refused {
   }
 }
 
-/** The connection closed before the answer. Only the log shows this error. */
+/** The connection closed before the answer was sent. Only the log shows this error. */
 export class ClientGone extends Refused {
   constructor() {
-    super('BAD_REQUEST', 'The connection was closed before the answer.')
+    super('BAD_REQUEST', 'The connection was closed before the answer was sent.')
   }
 }
 
-/** The caller must not make this request. `scope`: the permission that would allow the request. */
+/** The caller has no right to make this request. `scope`: the permission that would allow the request. */
 export class Forbidden extends Refused {
   constructor(message: string, scope?: string) {
     const headers = { 'www-authenticate': `${REALM}, error="insufficient_scope", scope="${scope}"` }
@@ -124,15 +124,15 @@ export class SnapshotTooLarge extends Refused {
 
 export const STALE = {
   changed:
-    'If-Match does not name the stored state. Read the record, then repeat the change with the ETag of the answer.',
+    'If-Match does not contain the current ETag. Read the record again, then repeat the change with the new ETag.',
   unknown_tag:
-    'If-Match names a state that this agent or tool never had, or a weak tag (W/). Read the record and send the ETag of the answer.',
+    'If-Match contains only weak tags (W/) or tags that this agent or tool never had. Read the record and send its ETag.',
   matched:
-    'If-None-Match names the stored state, so nothing was changed. Leave the header out, or send If-Match instead.',
-  nothing_stored: 'If-Match is not possible for a creation, because nothing is stored yet. Leave the header out.',
+    'If-None-Match contains the current ETag or *, so nothing was changed. Omit If-None-Match, or send If-Match instead.',
+  nothing_stored: 'A creation cannot have If-Match, because nothing is stored yet. Omit If-Match.',
 }
 
-/** A field that changed after the version in `If-Match`. `by` is the email of the user who changed it. */
+/** A field that changed after the version in `If-Match`. `by` is the email of the user who changed the field. */
 export interface FieldChange {
   field: string
   by: string
@@ -161,7 +161,7 @@ export class VersionGone extends Refused {
 
 export const QUOTA_WINDOW_S = 60
 
-/** The limits of a token: `token-requests` for concurrent requests, `token-waiting` for requests that wait for changes, and `token` for requests per minute. */
+/** The limits of a token. `token`: requests per minute. `token-requests`: concurrent requests. `token-waiting`: requests that wait for changes. */
 export type Limit = 'token' | 'token-requests' | 'token-waiting'
 
 /** Returns the headers of a limit (draft-ietf-httpapi-ratelimit-headers, version 8). `resetS`: seconds until the quota is restored. */

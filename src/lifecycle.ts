@@ -98,7 +98,7 @@ export class Lifecycle {
     if (schema.status === 'unavailable') return schema
     if (await isForeign(database.db)) await resetFeed(database.db)
     const keys = await unusableKeys(database.db, ring)
-    if (keys.length > 0) log.warn({ keys }, 'keys for stored secrets are missing or wrong: see agentctl keys status')
+    if (keys.length > 0) log.warn({ keys }, 'keys for stored secrets are missing or wrong: run agentctl keys status')
     this.#hasStarted = true
     return schema
   }

@@ -22,7 +22,7 @@ import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneContents, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
-/** The delay of the first pruning, so that the first requests are not slowed down. */
+/** Delays the first pruning, so that the first requests are not slowed down. */
 const FIRST_PRUNE_MS = 2_000
 const PRUNE_INTERVAL_MS = 3_600_000
 const PRUNE_GROWING_INTERVAL_MS = 60_000
@@ -50,14 +50,14 @@ async function main(): Promise<void> {
   const { host, port, metricsPort } = config.server
   if (metricsPort !== undefined) {
     const shown = (await listenForMetrics(metrics, service, { host, port: metricsPort })).unref() // does not delay a shutdown
-    log.info(shown.address() as AddressInfo, 'listening for metrics requests') // a TCP address
+    log.info(shown.address() as AddressInfo, 'listening for metrics requests') // a TCP server's address is not a string
   }
   await app.listen({ host, port })
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
   await welcome(app, service, opened, config).catch(error =>
-    log.warn({ err: error }, 'the service runs, but loading the demo or printing the first steps failed'),
+    log.warn({ err: error }, 'the service runs, but could not load the demo or print the next steps'),
   )
 }
 
@@ -65,9 +65,9 @@ function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Confi
   const logged = (work: () => Promise<object>) => async () => {
     try {
       const pruned = await work()
-      if (Object.values(pruned).some(count => count > 0)) log.info(pruned, 'history beyond its limits was removed')
+      if (Object.values(pruned).some(count => count > 0)) log.info(pruned, 'old history was removed')
     } catch (error) {
-      log.warn({ err: error }, 'history could not be pruned; trying again later')
+      log.warn({ err: error }, 'old history could not be removed; trying again later')
     }
   }
   const prune = logged(() => pruneHistory(db, history))
@@ -87,7 +87,7 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
     skip: [...STOP_SIGNALS, ...FAULT_SIGNALS],
   }
   const { close } = closeWithGrace(options, async ({ err }) => {
-    if (err) log.fatal({ err }, 'an uncaught error; shutting down')
+    if (err) log.fatal({ err }, 'shutting down after an uncaught error')
     else log.info({ signal }, 'shutting down')
     service.drain()
     // Gives the load balancer time to notice the failing probe. Requests are still answered.
@@ -109,9 +109,9 @@ const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] satis
 /** Signals for faults of the process itself. A listener would make the faulty instruction repeat forever. */
 const FAULT_SIGNALS = ['SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGSEGV'] satisfies NodeJS.Signals[]
 
-/** Prints the address and an example of a request. Uses standard error, because standard output can be a log of JSON lines. */
+/** Prints the service's address and the next steps. Uses standard error, because the log on standard output consists of JSON lines. */
 async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config) {
-  const { port } = app.server.address() as AddressInfo // a TCP address
+  const { port } = app.server.address() as AddressInfo // a TCP server's address is not a string
   const { host } = config.server
   const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // clients cannot connect to a wildcard address
   const base = `http://${reached.includes(':') ? `[${reached}]` : reached}:${port}`
@@ -124,13 +124,13 @@ async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedD
   process.stderr.write(`
   Listening on ${base}   page: ${base}/console   documentation: ${base}/docs   database: ${opened.description}
 ${demo === null ? '' : demoText(demo, base)}
-  ${isNew ? `No administrator yet: ${agentctl} init EMAIL` : `Another token: ${agentctl} token create --for EMAIL`}
+  ${isNew ? `To create an administrator: ${agentctl} init EMAIL` : `To create a token: ${agentctl} token create --for EMAIL`}
 `)
 }
 
 function demoText(token: string, base: string): string {
   return `
-  The demo organisation is loaded. Its administrator's token, shown only now:
+  The demo organisation is loaded. This is its administrator's token, which is shown only once:
 
     ${token}
 
@@ -140,7 +140,7 @@ function demoText(token: string, base: string): string {
 `
 }
 
-/** Returns the message and exit status for a failed start. Only unexpected errors include a stack trace. */
+/** Returns the message and exit status for a failed start. Only the message of an unexpected error includes a stack trace. */
 function explain(error: unknown): { message: string; code: number } {
   if (!(error instanceof Error)) return { message: String(error), code: EXIT.error }
   const settings = [InvalidConfiguration, KeyRingMissing, ServerUnfit, EmbeddedUnavailable]
@@ -152,7 +152,7 @@ function explain(error: unknown): { message: string; code: number } {
 
 const USAGE = `Usage: agent-tool-management
 
-Starts the service. It has no options: its settings are environment variables, which ops/configuration.md lists.
+Starts the service. The command has no options. Settings are environment variables; ops/configuration.md lists them.
 `
 
 const args = process.argv.slice(2)

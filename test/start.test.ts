@@ -204,7 +204,7 @@ t.test('the welcome names an address and a command that work where it is printed
   const service = launched(t, { ...env, HOST: '0.0.0.0', PATH: `${folder}:${process.env.PATH}` })
   await logged(service, 'Another token')
   t.match(service.log, /^ {2}Listening on (http:\/\/127\.0\.0\.1:\d+) +page: \1\/console /m)
-  t.match(service.log, /^ {2}Another token: agentctl token create --for EMAIL$/m)
+  t.match(service.log, /^ {2}To create a token: agentctl token create --for EMAIL$/m)
 })
 
 t.test('exit 78: NODE_ENV=production with neither a database nor a DATA_DIR starts no empty one', async t => {

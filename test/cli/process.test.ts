@@ -28,7 +28,7 @@ t.test('standard input of a pipe whose writer is slower is read to its end', asy
 t.test('1: output that cannot be written', { skip: !existsSync('/dev/full') && 'no /dev/full' }, async t => {
   t.strictSame(inShell(`"$0" "$1" --help > /dev/full`), {
     stdout: '',
-    stderr: 'agentctl: standard output cannot be written (ENOSPC)\n',
+    stderr: 'agentctl: cannot write to standard output (ENOSPC)\n',
     status: 1,
   })
 })
