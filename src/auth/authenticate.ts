@@ -18,11 +18,11 @@ export interface RoutePolicy {
   resource?: 'persona' | 'tool'
   /** True if the body can contain a definition. A worker parses and checks large bodies of such routes. */
   takesDefinition?: true
-  /** True if the route stores something. The 503 answers of such a route include the outcome. */
+  /** True if the route stores something. A 503 of such a route also has `outcome`, which states whether a change was applied. */
   writes?: true
   /** True if the route stores only proposals. `if asked`: the route stores a proposal if the query has `propose=true`; otherwise, a change. */
   proposes?: true | 'if asked'
-  /** True if the route calls other routes. The answer contains the outcomes of these calls. */
+  /** True if the route sends inner requests to other routes, as `/mcp` does. Its answer contains the results of the inner requests. */
   asksWithin?: true
   /** True if the answer contains secrets of tools. Only runtime tokens can call such a route. */
   answersSecrets?: true
@@ -97,13 +97,13 @@ export function registerAuthentication(app: FastifyInstance, database: Database)
   }
 }
 
-/** Returns the SHA-256 of a request's bearer token and stores it with the request. `authorization` can be that header or `X-Onyx-Authorization`. Throws `NotAuthenticated`. */
+/** Returns and remembers the SHA-256 of a request's bearer token. `authorization` is the value of a header. Throws `NotAuthenticated`. */
 export function tokenHashOf(request: FastifyRequest, authorization = request.headers.authorization): Buffer {
   request.tokenHash ??= bearerTokenHash(authorization)
   return request.tokenHash
 }
 
-/** Fails the start if a route has no permission, if a route in a `REQUIRES_TOKEN` scope is `public`, or if a route outside such a scope is not `public`. */
+/** Fails the start if a route has no permission. Only routes outside `REQUIRES_TOKEN` scopes can be `public`, and all routes there must be. */
 function requireDeclaredPolicies(app: FastifyInstance): void {
   const undeclared: string[] = []
   app.addHook('onRoute', function ({ url, config }) {
@@ -180,7 +180,7 @@ export function admits({ lookup: _, ...policy }: RoutePolicy, caller: Caller): b
   }
 }
 
-/** Records the time of the token's last use in the background, at most once a minute. Skips a locked row. An error does not fail the request. */
+/** Stores the time of the token's last use in the background, at most once a minute. Does nothing if the row is locked. Never fails the request. */
 function recordUse({ log }: FastifyRequest, { db }: Database, id: number): void {
   sql`
     update token set last_used_at = clock_timestamp()
@@ -215,7 +215,7 @@ export type CallerStatement = Statement<Question, { found: string | null }>
 
 /**
  * Reads the caller whose token has the SHA-256 `hash`, and the resource of `lookup` in the same statement. Nothing is cached, so a revocation takes
- * effect with the next request. `useIsStale`: the last use must be recorded again. Throws `NotAuthenticated` and database errors.
+ * effect with the next request. `useIsStale`: the time of the last use must be updated. Throws `NotAuthenticated` and database errors.
  */
 export async function authenticate(
   db: Executor,

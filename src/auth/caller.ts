@@ -13,7 +13,7 @@ export interface CallerToken {
   expiresAt: string | null
 }
 
-/** An authenticated caller. `permission` combines the rights of user, groups and scopes. `managedGroupIds` is empty if the scopes exclude tool operations. */
+/** An authenticated caller. `permission` combines the rights of user, groups and scopes. `managedGroupIds` is empty if the scopes allow only `basic`. */
 export interface Caller {
   userId: string
   email: string
@@ -25,7 +25,7 @@ export interface Caller {
   token: CallerToken
 }
 
-/** Permissions in ascending order. Each includes the earlier ones (DECISIONS section 7). */
+/** Permissions in ascending order. Each permission includes the permissions before it (DECISIONS section 7). */
 export const PERMISSIONS = ['basic', 'manage:actions', 'admin'] as const satisfies readonly Permission[]
 
 /** The scopes of a token. A token with `read` or `runtime` can store nothing. A token with `propose` can store only proposals. */

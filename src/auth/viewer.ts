@@ -3,7 +3,7 @@ import { anyOf, lit, on } from '../db/statements/queries.js'
 import type { Param, SqlTypes } from '../db/statements/statement.js'
 import { type Caller, isAdmin, managesActions } from './caller.js'
 
-/* Viewers of agents and tools, and SQL expressions for their rights (DECISIONS section 6), which call functions of migration 0016. */
+/* Viewers of agents and tools. The SQL expressions for the rights of viewers (DECISIONS section 6) call functions of migration 0016. */
 
 /** A viewer as the parameters of a statement. `user` is null for the operator. */
 export interface ViewerParameters {
@@ -17,7 +17,7 @@ export interface ViewerParameters {
   agents: number[] | null
   /** The id of the viewer's token; null for the operator. */
   token: number | null
-  /** The rights that the token had when it was read; null for the operator. */
+  /** The rights that the token had when the caller was read; null for the operator. */
   grants: string | null
 }
 
@@ -116,7 +116,7 @@ export function seesTool({ tools }: Viewer): Expression<SqlBool> {
   return or([eb(tools, 'is', null), eb('t.id', '=', anyOf(tools))])
 }
 
-/** SQL: the right by which the viewer manages the tool `t`, a row of `tool` or `shown_tool`; null without such a right. */
+/** SQL: the right with which the viewer manages the tool `t`; null without such a right. `t` is a row of `tool` or `shown_tool`. */
 export function managedAs(viewer: Viewer): Expression<ManagedAs | null> {
   return sql`(select managed_as from ${managedTool(viewer)})`
 }

@@ -6,7 +6,7 @@ import type { Precondition } from '../updates/tag.js'
 import { shortened } from '../validation/parameters.js'
 import { NO_PRECONDITION } from './parameters.js'
 
-/** The media type of answers. Without the charset, Fastify would append it to each answer. */
+/** The media type of JSON answers. It has a charset, because otherwise Fastify would append the charset to each answer. */
 export const JSON_TYPE = 'application/json; charset=utf-8'
 
 /** Sets `Preference-Applied` to the preferences that were applied (RFC 7240, section 3). */
@@ -15,7 +15,7 @@ export function notePreferences(reply: FastifyReply, preferences: Readonly<Recor
   if (applied.length > 0) reply.header('preference-applied', applied.join(', '))
 }
 
-/** Sends a 200 with the JSON `text`, or a 304 if `If-None-Match` contains `tag`. */
+/** Sends a 200 with the JSON `text`, or a 304 if `If-None-Match` is `*` or contains `tag`. */
 export function answerTagged(
   reply: FastifyReply,
   tag: string,
@@ -24,8 +24,8 @@ export function answerTagged(
 ): string | FastifyReply {
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
-    // Even an empty string would add a type and a length to the 304. For HEAD, an empty stream prevents Fastify from adding a wrong length (RFC 9110,
-    // section 8.6).
+    // Even an empty string would add Content-Type and Content-Length to the 304. For HEAD, an empty stream prevents Fastify from adding a wrong
+    // Content-Length (RFC 9110, section 8.6).
     return reply.code(304).send(reply.request.method === 'HEAD' ? Readable.from([]) : undefined)
   }
   reply.type(JSON_TYPE)
@@ -34,7 +34,7 @@ export function answerTagged(
 
 const WARNINGS_MAX = 5
 
-/** Adds warnings to the `Warning` header as `299 - "text"` (RFC 7234). If there are more than five, the fifth states the number of omitted warnings. */
+/** Adds warnings to the `Warning` header as `299 - "text"` (RFC 7234). Of more than five warnings, the fifth states how many are omitted. */
 export function addWarnings(reply: FastifyReply, texts: readonly string[]): void {
   if (texts.length === 0) return
   const left = texts.length - WARNINGS_MAX + 1

@@ -19,7 +19,7 @@ declare module 'fastify' {
   }
 }
 
-/** The newest request of each connection. An answered request is removed if its body has arrived completely. */
+/** The newest request of each connection. A request is removed after its answer if the request body has arrived completely. */
 const latest = new WeakMap<Socket, Exchange>()
 
 /**
@@ -46,7 +46,7 @@ export function registerConnections(
   shutdownTimeoutMs: number,
   onCut: (exchange: Exchange) => void,
 ): void {
-  app.server.maxHeadersCount = 0 // no limit: Node would silently drop further headers
+  app.server.maxHeadersCount = 0 // 0 means no limit. With a limit, Node silently drops further headers
   app.server.on('connection', socket => {
     socket.setMaxListeners(0) // each pipelined request adds a listener
     void socket.remoteAddress // Node then caches the address, so that it can be logged after the connection has closed
@@ -65,7 +65,7 @@ export function registerConnections(
     }
     // The response to a pipelined request emits no `close` while an earlier request is unanswered, so the socket is observed.
     socket.once('close', close)
-    // Node also emits `finish` if the connection was lost. This listener must run first, because Node's own listener can destroy a working connection.
+    // Node also emits `finish` if the connection is lost. This listener must run first, because Node's listener can destroy a working connection.
     reply.raw.prependOnceListener('finish', () => {
       if (socket.destroyed) return
       exchange.isAnswered = true
@@ -91,7 +91,7 @@ export function registerConnections(
     done(null, payload)
   })
   const endLate = () => {
-    for (const exchange of open.slice()) if (!exchange.isSettled && !asksWithin(exchange)) answerLate(exchange) // a copy, because each late answer removes its exchange
+    for (const exchange of open.slice()) if (!exchange.isSettled && !asksWithin(exchange)) answerLate(exchange) // a copy: late answers change `open`
     setTimeout(() => app.server.closeAllConnections(), LAST_ANSWERS_MS).unref()
   }
   app.addHook('preClose', async () => {
@@ -106,15 +106,15 @@ function end({ atEnd }: Exchange): void {
   for (const listener of atEnd.splice(0)) listener()
 }
 
-/** True for an MCP request whose body has arrived. Such a request is answered only through its inner requests. */
+/** True for an MCP request whose body has arrived. Its inner requests are answered instead, and the MCP request then ends with their results. */
 function asksWithin({ request }: Exchange): boolean {
   return request.policy?.asksWithin === true && request.body !== undefined
 }
 
 const IN_DOUBT =
-  'It is not known whether the change was stored. Repeat the request with the same If-Match or Idempotency-Key; if it had neither, first check what is stored.'
+  'It is not known whether the change was stored. If you sent If-Match or Idempotency-Key, repeat the same request; otherwise, first read the record.'
 
-/** Answers a request that is unfinished at the shutdown timeout. The outcome of an update is unknown if the handler may have begun. */
+/** Answers a request that is unfinished at the shutdown timeout. If the handler of an update may have begun, the outcome is `unknown`. */
 function answerLate({ request, reply }: Exchange): void {
   const mayBeAtWork = request.body !== undefined || request.routeOptions.schema?.body === undefined
   const isUnknown = mayBeAtWork && request.policy?.writes === true && !isDryRun(request)

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url'
 import swagger from '@fastify/swagger'
 import type { FastifyInstance } from 'fastify'
 
-/** Reads a built page file. */
+/** Reads a file of the built pages. */
 export const pageFile = (name: string) => readFileSync(new URL(`../../page/${name}`, import.meta.url))
 
 const LIBRARY = import.meta.resolve('@fastify/swagger-ui/package.json')
@@ -14,7 +14,7 @@ const DOCS_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-/** Registers `GET /openapi.json`, the API documentation at `GET /docs`, and `GET /`, which redirects browsers to `/console`. */
+/** Registers `GET /openapi.json`, the API documentation at `GET /docs`, and `GET /`, which redirects browsers to `/console`, others to `/docs`. */
 export async function registerDocs(app: FastifyInstance): Promise<void> {
   const baseDir = fileURLToPath(new URL('../../../openapi', import.meta.url))
   await app.register(swagger, { mode: 'static', specification: { path: `${baseDir}/openapi.json`, baseDir } })
@@ -33,7 +33,7 @@ export async function registerDocs(app: FastifyInstance): Promise<void> {
   })
 }
 
-/** Options of page routes: public, with HEAD, and not in the OpenAPI document. */
+/** The options of a page's route: no token is needed, HEAD is supported, and the OpenAPI document omits the route. */
 export const PAGE = {
   exposeHeadRoute: true,
   config: { policy: { permission: 'public' } },
@@ -43,7 +43,7 @@ export const PAGE = {
 /** The headers of every page file, in addition to the content security policy of the page. */
 export const PAGE_HEADERS = { 'cross-origin-opener-policy': 'same-origin', 'origin-agent-cluster': '?1' }
 
-/** Serves the files of a page below `address`, with their media types. */
+/** Serves the files of a page under `address`, with their media types. */
 export function serveFiles(
   app: FastifyInstance,
   address: `/${string}`,

@@ -8,8 +8,8 @@ import { bodyTooLarge, notJson } from './validation.js'
 const LOGGED_FAULTS_MAX = 5
 
 /**
- * Answers any error: a 422 has `{"detail":[...]}`, other statuses have `{"error_code","detail","request_id"}`. Answers never contain SQL, paths or
- * stack traces. The log has the cause.
+ * Answers any error. The body of a 422 is `{"detail":[...]}`; other statuses have `{"error_code","detail","request_id"}`. Answers never contain SQL,
+ * file paths or stack traces. The cause is only in the log.
  */
 export function handleError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const error = inOurWords(thrown, request)
@@ -93,7 +93,7 @@ export function registerNotFound(app: FastifyInstance): void {
     const allowed = methods.filter(one => app.findRoute({ method: one, url: path }) !== null)
     if (allowed.length === 0 || allowed.includes(method as HTTPMethods)) return new Refused('NOT_FOUND', NOTHING_HERE)
     const allow = allowed.sort().join(', ')
-    return new Refused('METHOD_NOT_ALLOWED', `This address supports ${allow}.`, { headers: { allow } })
+    return new Refused('METHOD_NOT_ALLOWED', `This address supports only ${allow}.`, { headers: { allow } })
   }
   app.setNotFoundHandler((request, reply) => handleError(refusalOf(request), request, reply))
   app.addHook('preParsing', (request, _reply, payload, done) => {

@@ -24,9 +24,9 @@ interface Share {
 }
 
 /**
- * Limits the requests of callers. Each token has a quota per minute and a number of places for concurrent requests. A request holds its place until its
- * answer is read or its connection closes, so the memory for bodies and answers is limited. A new or rejected token has no places until it is
- * authenticated. The requests of all these tokens share a tenth of `CONCURRENT_REQUESTS_MAX`.
+ * Limits the requests of callers. Each token has a quota per minute and a number of places for concurrent requests. A request occupies a place until
+ * its answer is read or its connection closes, so the memory for bodies and answers is limited. A new or rejected token gets its places only after it
+ * is authenticated. At most a tenth of `CONCURRENT_REQUESTS_MAX` such authentications run at the same time.
  */
 export class Gate {
   total = 0
@@ -34,7 +34,7 @@ export class Gate {
   readonly #strangers: Semaphore
   /** For each admitted request, the function that releases its place. */
   readonly #places = new WeakMap<FastifyRequest, () => void>()
-  /** The shares of the tokens that were valid at their last authentication; the keys are token hashes. The least recently used token is dropped first. */
+  /** The shares of tokens by their hashes. Contains only tokens that were valid at their last use. The least recently used token is removed first. */
   readonly #known: LRUCache<string, Share>
 
   constructor(readonly config: Config) {
@@ -45,7 +45,7 @@ export class Gate {
     this.#strangers = new Semaphore(max, config.database.lockTimeoutMs, refusal, waitingMax)
   }
 
-  /** Authenticates a request and takes a place of its token. Throws `RateLimited`, `Unavailable` and the errors of `authenticate`. */
+  /** Authenticates a request and gives it a place of its token. Throws `RateLimited`, `Unavailable` and the errors of `authenticate`. */
   async admit(request: FastifyRequest, reply: FastifyReply, hash: string, authenticate: () => Promise<void>) {
     this.total++
     request.exchange.atEnd.push(() => this.total--)
@@ -117,8 +117,8 @@ function overloaded(max: number, which = ''): Unavailable {
 }
 
 /**
- * Admits requests before their bodies are read. Checks the event loop's delay, the readiness of the service, the token and the limits. `isInner`: true
- * for a request within an MCP request. Inner requests do not count against the limits.
+ * Admits requests before their bodies are read. Checks the event loop's delay, the readiness of the service, the token and the limits. `isInner`
+ * returns true for a request within an MCP request. Inner requests do not count against the limits.
  */
 export async function registerGate(
   scope: FastifyInstance,
@@ -148,12 +148,12 @@ export async function registerGate(
   })
 }
 
-/** Limits concurrent use of a resource. Further users wait in the order of arrival. */
+/** Limits the concurrent uses of a resource. Further uses wait in the order in which they were requested. */
 export class Semaphore {
   taken = 0
   readonly #waiting: (() => void)[] = []
 
-  /** There are `max` places. `enter` throws `refusal` after waiting `waitMs`, or immediately if `waitingMax` users are waiting. */
+  /** There are `max` places. `enter` throws `refusal` after waiting `waitMs`, or immediately if `waitingMax` callers already wait. */
   constructor(
     readonly max: number,
     readonly waitMs: number,
@@ -167,7 +167,7 @@ export class Semaphore {
     return () => {
       const next = this.#waiting[0]
       if (next === undefined) this.taken--
-      else next() // hands the place to the first waiting user
+      else next() // hands the place to the first waiting caller
     }
   }
 

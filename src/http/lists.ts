@@ -40,11 +40,11 @@ export function registerList(
         summary: resource === 'persona' ? 'List Personas' : 'List Tools',
         description:
           `Lists the ${title} that the caller can see, in the order of their ids. \`Link\` with \`rel="next"\` leads to the next page; ` +
-          'the last page has no `Link`. In `If-Match`, updates accept the `etag` of a record.',
+          'the last page has no `Link`. Updates accept the `etag` of a record as `If-Match`.',
         querystring: Type.Object({
           name: queryText(NAME_LENGTH_MAX, 'Only records with exactly this name.'),
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of records in a page. Default: ${PAGE_RECORDS}.`),
-          after: queryInteger(0, INT4_MAX, 'Starts after this id: the last id of the previous page.'),
+          after: queryInteger(0, INT4_MAX, 'Only records after this id, the last of the previous page.'),
           ...(resource === 'persona' && { deleted: queryFlag('Only deleted agents that the caller can restore.') }),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
@@ -88,11 +88,11 @@ export const HistoryEntry = Type.Object(
         from: Type.Optional(
           Type.Unknown({
             description:
-              'The old value as in a snapshot, with names or emails next to ids. A name, email or file that was deleted or is hidden from the ' +
-              'caller is `null`. Absent if the value is larger than 4 KiB: read the earlier version instead.',
+              'The old value as a read returns it, with names or emails next to ids. A name, email or file that was deleted or is hidden from ' +
+              'the caller is `null`. Absent if the value is larger than 4 KiB; read the earlier version instead.',
           }),
         ),
-        to: Type.Optional(Type.Unknown({ description: 'The new value, with the form and size limit of `from`.' })),
+        to: Type.Optional(Type.Unknown({ description: 'The new value. The same form and size limit as for `from`.' })),
       }),
     }),
   },
@@ -175,7 +175,7 @@ export function registerHistory<T extends ResourceTypes>(
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Maximum number of entries in a page. Default: ${HISTORY_RECORDS}.`),
-          before: queryInteger(1, INT4_MAX, 'Lists only versions older than this one.'),
+          before: queryInteger(1, INT4_MAX, 'Lists only versions older than this version.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(list(reference(HistoryEntry)), 'The changes of this page.', ['link', 'warning'], [404]),
@@ -199,7 +199,7 @@ export function registerHistory<T extends ResourceTypes>(
   )
 }
 
-/** Answers with a page. `next` contains the query parameters of the next page. The `Link` is relative, so that it works behind a path prefix. */
+/** Answers with a page. `next` contains the query parameters of the next page. `Link` is relative, in case a proxy adds a path prefix. */
 export function answerPage(
   { query, headers }: { query: Readonly<Record<string, unknown>>; headers: { 'if-none-match'?: Precondition } },
   reply: FastifyReply,
@@ -212,7 +212,7 @@ export function answerPage(
   const link = next === undefined ? '' : `<?${nextQuery}>; rel="next"`
   if (link !== '') reply.header('link', link)
   const isTold = link === '' || asked.limit !== undefined
-  addWarnings(reply, isTold ? notes : [`there are more ${title}: Link names the next page`, ...notes])
+  addWarnings(reply, isTold ? notes : [`there are more ${title}; Link has the address of the next page`, ...notes])
   const text = `[${texts.join()}]`
-  return answerTagged(reply, contentTag(link, text), text, headers['if-none-match']) // the tag includes the link, so that the tag changes when a next page is added
+  return answerTagged(reply, contentTag(link, text), text, headers['if-none-match']) // the tag also changes when a next page is added
 }

@@ -9,8 +9,8 @@ import { clientAddressOf } from './request.js'
 const SECRET_BEARING = ['authorization', 'headers', 'body', 'custom_headers', 'parameters']
 
 /**
- * Creates the logger, which writes one JSON line for each event, without bodies and headers. Redaction is a second safeguard. pino's own stream is
- * not used, because it retries forever after a terminal has closed.
+ * Creates the logger, which writes one JSON line for each event. Bodies and headers are never logged; redaction is only a second safeguard. pino's
+ * own stream is not used, because this stream retries forever after a terminal has closed.
  */
 export function makeLogger(level: string, destination: DestinationStream = process.stdout): Logger {
   const options = {
@@ -54,7 +54,7 @@ function lineOf({ request, reply }: Exchange): Record<string, unknown> {
   }
 }
 
-/** Describes an error for the log. Omits parameters and details, which can contain text from the caller. */
+/** Describes an error for the log. Omits SQL parameters and PostgreSQL's details, because they can contain text from the caller. */
 function describeError(error: Error & { code?: unknown; constraint?: unknown }): Record<string, unknown> {
   const { code, constraint, cause, stack = '' } = error
   const frames = stack.split('\n').filter(line => /^ +at /.test(line)) // omits the message before the frames
@@ -77,7 +77,7 @@ function describeCause(cause: unknown): unknown {
   return `${[cause.constructor.name, code].filter(Boolean).join(' ')}: ${messageOf(cause)}`
 }
 
-/** Returns the message. Messages of PostgreSQL and the JSON parser are cut at the first quotation mark, because quoted text can come from the caller. */
+/** Returns the message. Cuts messages of PostgreSQL and the JSON parser at the first quotation mark, because callers can send the quoted text. */
 function messageOf(error: Error): string {
   const quotes = error instanceof pg.DatabaseError || error instanceof SyntaxError
   return quotes ? (error.message.split(/["'`]/, 1)[0] ?? '') : error.message

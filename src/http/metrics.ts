@@ -6,7 +6,7 @@ import { JSON_TYPE } from './answer.js'
 import { PAGE } from './docs.js'
 import { requestIdOf } from './request.js'
 
-/** Upper bounds of the duration buckets, in seconds. Requests for changes wait up to 20 s. */
+/** Upper bounds of the duration buckets, in seconds. Requests that wait for changes can last longer. */
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]
 
 /** The statuses whose time series exist for every operation from the start. Other statuses get a series when they first occur. */
@@ -34,7 +34,7 @@ export class Metrics {
   })
   readonly refused = new Counter({
     name: 'agents_http_refusals_total',
-    help: 'Requests refused, by error code or reason.',
+    help: 'Refused requests, by error code or reason.',
     labelNames: ['reason'],
     registers: [this.registry],
   })
@@ -100,7 +100,7 @@ export async function listenForMetrics(
   service: ReadinessSource,
   { host, port }: { host: string; port: number },
 ): Promise<Server> {
-  // Closes idle connections soon, because their number is limited.
+  // Idle connections are closed soon, because the number of connections is limited.
   const http = { headersTimeout: 5_000, connectionsCheckingInterval: 1_000 }
   const app = fastify({ genReqId: requestIdOf, requestTimeout: 10_000, exposeHeadRoutes: false, http })
   app.addHook('onRequest', (_, reply, done) => {

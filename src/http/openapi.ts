@@ -7,21 +7,19 @@ import { list, nullable, reference, text } from '../validation/vocabulary.js'
 /** The description of each answer header. CORS exposes these headers to pages of other origins. */
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',
-  etag:
-    'The entity tag. In `If-Match`, updates accept the tag of an agent or a tool, but not the tag of a list, a history, a proposal, `/me` or ' +
-    '`/runtime`.',
+  etag: 'The entity tag. As `If-Match`, updates accept the tag of an agent or tool, but no tag of a list, history, proposal, `/me` or `/runtime`.',
   'idempotent-replayed':
-    '`true` if the same request with this `Idempotency-Key` was stored before. The `ETag` is from the first answer; a proposal has its current `ETag`.',
+    '`true` if an earlier request with this `Idempotency-Key` was applied. `ETag` is from the first answer, but a proposal has its current `ETag`.',
   link: 'The relative address of the next page, with `rel="next"`; absent on the last page.',
   location: 'The address of the new record or proposal.',
   'preference-applied': 'The requested preferences that were applied: `handling=strict`, `return=minimal`.',
-  ratelimit: 'The requests left (`r`), and the seconds until the quota is restored (`t`): `"token";r=599;t=60`.',
+  ratelimit: 'The requests left (`r`) and the seconds until the quota is restored (`t`), as `"token";r=599;t=60`.',
   'ratelimit-policy':
-    'The quota of the token: `"token";q=600;w=60` means 600 requests in 60 s. In a 429, the limit that was reached.',
+    'The quota of the token: `"token";q=600;w=60` means 600 requests in 60 s. A 429 names the limit that was reached.',
   'retry-after': 'Seconds to wait before another attempt.',
   'token-expires-at': 'The time at which the token expires.',
   warning:
-    'Notes for the caller, for example about ignored fields, overwritten changes of other callers, or further pages.',
+    'Notes for the caller, for example about ignored fields, further pages, or changes of others that were overwritten.',
   'www-authenticate': 'The authentication challenge (RFC 6750).',
   'x-request-id': 'The id of this request, which the log of the service also contains.',
 }
@@ -59,7 +57,7 @@ const ERRORS = {
   409: {
     name: 'ConflictError',
     meaning:
-      'The request conflicts with the stored state, a limit or another request. The request changed nothing. `error_code` states the reason.',
+      'The request conflicts with stored data, a limit or another request. The request changed nothing. `error_code` states the reason.',
     members: {
       conflicts: Type.Optional(
         list(text(), {
@@ -78,12 +76,12 @@ const ERRORS = {
   410: {
     name: 'GoneError',
     meaning:
-      '`VERSION_GONE`: the version is no longer kept, or its record was deleted or is hidden from the caller. `CURSOR_GONE`: changes cannot be read from this cursor.',
+      '`VERSION_GONE`: the version is no longer kept, or its record is deleted or hidden. `CURSOR_GONE`: changes cannot be read from this cursor.',
     members: {
       reason: Type.Optional(
         Type.String({
           description:
-            'Absent with `CURSOR_GONE`. `pruned`: the version is no longer kept; `deleted`: its record was deleted or is hidden from the caller.',
+            '`pruned`: the version is no longer kept. `deleted`: its record is deleted or hidden from the caller. Absent with `CURSOR_GONE`.',
           enum: ['pruned', 'deleted'],
         }),
       ),
@@ -91,18 +89,18 @@ const ERRORS = {
   },
   412: {
     name: 'PreconditionFailedError',
-    meaning: 'The stored state does not match If-Match, or it matches If-None-Match.',
+    meaning: 'The current ETag does not match If-Match, or it matches If-None-Match.',
     members: {
       reason: Type.String({
         description:
-          '`changed`: `If-Match` does not name the stored state; `unknown_tag`: `If-Match` has only weak tags or tags that the agent or tool never had; `matched`: ' +
-          '`If-None-Match` names the stored state; `nothing_stored`: `If-Match` was sent with a creation.',
+          '`changed`: `If-Match` does not contain the current tag. `unknown_tag`: `If-Match` has only weak tags or tags that the agent or tool ' +
+          'never had. `matched`: `If-None-Match` is `*` or contains the current tag. `nothing_stored`: a creation had `If-Match`.',
         enum: Object.keys(STALE),
       }),
-      current_etag: nullable(text({ description: 'The tag of the stored state; null for a creation.' })),
+      current_etag: nullable(text({ description: 'The current entity tag; null for a creation.' })),
       changed: Type.Unsafe<unknown>({
         type: ['array', 'null'],
-        description: 'The fields that changed after the state in `If-Match`; null if unknown.',
+        description: 'The fields that changed after the version in `If-Match`; null if unknown.',
         items: Type.Object({ field: Type.String(), by: Type.String(), at: Type.String({ format: 'date-time' }) }),
       }),
     },
@@ -116,7 +114,8 @@ const ERRORS = {
   429: {
     name: 'TooManyRequestsError',
     meaning:
-      'RateLimit-Policy names the limit: `token` (requests per minute), `token-requests` (concurrent requests) or `token-waiting` (requests that wait for changes). Retry-After states when to retry.',
+      'RateLimit-Policy names the limit: `token` (requests per minute), `token-requests` (concurrent requests) or `token-waiting` ' +
+      '(requests that wait for changes). Retry-After states when to retry.',
     headers: ['retry-after', ...OF_CALLERS],
   },
   431: { name: 'HeadersTooLargeError' },
@@ -154,7 +153,7 @@ interface OwnAnswer {
   headers: readonly HeaderName[]
 }
 
-/** Returns the answers of an operation by status: `own` answers, 422, `refusals`, and the refusals that every operation has. */
+/** Returns the schema of each answer of an operation: `own` answers, 422, `refusals`, and the refusals that every operation has. */
 export function responses(
   own: Readonly<Record<number, OwnAnswer>>,
   refusals: readonly ErrorStatus[] = [],
@@ -175,7 +174,7 @@ export function responses(
   return all
 }
 
-/** Returns the answers of a read. `found` is the schema of the body. */
+/** Returns the schema of each answer of a read. `found` is the schema of the body. */
 export function readResponses(
   found: object,
   description: string,
@@ -187,7 +186,7 @@ export function readResponses(
   return responses({ 200: { description, body: found, headers }, 304: unchanged }, refusals)
 }
 
-/** Returns a sentence with the size limit and nesting limit of a body. `others` is appended. */
+/** Returns a text with the size limit and nesting limit of a body. `others` is appended. */
 export function bodyBounds(bytes: number, depth: number, others = ''): string {
-  return `A body of more than ${bytes} bytes is refused with 413, and a body with more than ${depth} levels of nesting with 422. ${others}`.trim()
+  return `A body of more than ${bytes} bytes gets 413. A body with more than ${depth} levels of nesting gets 422. ${others}`.trim()
 }

@@ -3,15 +3,15 @@ import type { Precondition } from '../updates/tag.js'
 import { parameter, patterned, queryFlag, queryId, queryMask } from '../validation/parameters.js'
 
 export const DryRun = queryFlag(
-  '`true` checks the request and returns its answer, but stores nothing. Read-only tokens, and changes that require approval, are accepted. The ' +
-    '`ETag` names the stored state. The answer to a creation has neither `ETag` nor `Location`, and its `id` is a placeholder.',
+  '`true` checks the request and returns its answer, but stores nothing. Read-only tokens, and changes that require approval, are accepted. ' +
+    '`ETag` is the current tag. The answer to a creation has neither `ETag` nor `Location`, and its `id` is a placeholder.',
 )
 
 export function updateMask(body: TObject) {
   return queryMask(
     body,
-    'Field names separated by commas. Only these fields of the body are stored, and all others can be absent. With a mask, ' +
-      '`null` clears a nullable field. An empty mask changes nothing.',
+    'Field names separated by commas. Only these fields of the body are stored. Other fields can be absent. With this ' +
+      'parameter, `null` clears a nullable field. An empty value changes nothing.',
   )
 }
 
@@ -21,7 +21,7 @@ const TAGS = new RegExp(String.raw`^(?:[ \t]*\*[ \t]*|[ \t,]*${ENTITY_TAG}(?:[ \
 
 const NO_TAGS = 'Input should be * or a list of entity tags in double quotes, such as "persona-12-7"'
 
-/** A header with entity tags. A malformed tag is a fault, because ignoring it would allow a write without a precondition. `isWeak`: weak tags also match (RFC 9110, section 13.1.2). */
+/** A header with entity tags. Refuses malformed tags, because a write without tags would have no precondition. `isWeak`: weak tags also match. */
 function entityTags(description: string, isWeak = false) {
   return patterned(TAGS, description, NO_TAGS, (header): Precondition => {
     if (header.trim() === '*') return { kind: 'any' }
@@ -32,7 +32,7 @@ function entityTags(description: string, isWeak = false) {
 }
 
 export const IfMatch = entityTags(
-  '`*`, or entity tags such as `"persona-12-7"`. The request takes effect only if one of them names the stored state.',
+  '`*`, or entity tags such as `"persona-12-7"`. The request takes effect only if one of these tags is current.',
 )
 
 export const IfMatchOfApproval = entityTags(
@@ -42,28 +42,28 @@ export const IfMatchOfApproval = entityTags(
 export const IfNoneMatch = entityTags('`*`, or entity tags. If one matches, the answer is 304 without a body.', true)
 
 export const IfNoneMatchOfUpdate = entityTags(
-  '`*`, or entity tags. If one of them names the stored state, as `*` always does, the answer is 412, and nothing is stored.',
+  '`*`, or entity tags. With `*` or the current tag, the answer is 412, and nothing is stored.',
   true,
 )
 
-/** The precondition headers of a creation. */
 export const CreationPreconditions = {
   'if-match': entityTags('A creation with this header is refused with 412, because nothing is stored yet.'),
   'if-none-match': entityTags('`*`, or entity tags. This header has no effect, because nothing is stored yet.', true),
 }
 
 const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
-/** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or an unquoted string without blanks, quotes, commas, `;` and backslashes. */
+/** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or text without blanks, quotes, commas, `;` and backslashes. */
 export const IdempotencyKey = patterned(
   KEY,
-  'Identifies this request, such as `"8f9c7b1e"` (1 to 255 characters). A repeated request with the same key is not ' +
-    'carried out again. Its answer has the current record and the `ETag` of the first answer; a proposal has its current `ETag`. For a deletion, the answer is empty. Keys are kept as long as the history. A dry run ignores the key.',
+  'A key of 1 to 255 characters, such as `"8f9c7b1e"`. A repeated request with the same key is not carried out again. Its answer has ' +
+    'the current record and the `ETag` of the first answer. A repeated proposal has its current `ETag`, and a repeated deletion has an ' +
+    'empty answer. Keys are kept as long as the history. A dry run ignores the key.',
   'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"',
   header => KEY.exec(header)?.[1]?.replaceAll(/\\(.)/g, '$1') ?? header,
 )
 
 export const PastVersion = queryId(
-  'Returns the record as it was in this version, for example `7` for the `ETag` `"persona-12-7"`. Requires the right to update the record.',
+  'Returns the record as it was in this version. The `ETag` `"persona-12-7"` names version `7`. Requires the right to update the record.',
 )
 
 export const NO_PRECONDITION: Precondition = { kind: 'none' }
@@ -74,9 +74,9 @@ export const Prefer = Type.Optional(
     {
       type: 'string',
       description:
-        '`handling=strict`: unknown fields get 422, fields that the caller cannot change get 403. ' +
-        '`return=minimal`: an answer without the record, 201 for a creation and 204 for an update. Exception: an update ' +
-        'that changes nothing and has an outdated `If-Match` gets 200 with the record. A validation ignores `return=minimal`.',
+        '`handling=strict`: an unknown field gets 422, and a field that the caller cannot change gets 403. `return=minimal`: ' +
+        'the answer omits the record; a creation gets 201, and an update gets 204. Exception: an update that changes ' +
+        'nothing and has an outdated `If-Match` gets 200 with the record. A validation ignores `return=minimal`.',
     },
     header => ({ value: preferencesIn(header) }),
   ),
@@ -84,7 +84,7 @@ export const Prefer = Type.Optional(
 
 export const NO_PREFERENCE = { strict: false, minimal: false }
 
-/** Parses a `Prefer` header (RFC 7240). The first of repeated preferences counts. `strict`: unknown fields, and fields that the caller cannot change, are errors. */
+/** Parses a `Prefer` header (RFC 7240). If a preference is repeated, the first one counts. `Prefer` describes `strict` and `minimal`. */
 export function preferencesIn(header: string) {
   const asked = header
     .toLowerCase()

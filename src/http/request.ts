@@ -42,11 +42,11 @@ export async function registerRequests(app: FastifyInstance, corsOrigins: readon
     allowedHeaders: REQUEST_HEADERS,
     exposedHeaders: HEADER_NAMES,
     maxAge: 600, // seconds
-    strictPreflight: false, // strict mode would refuse OPTIONS requests that are not preflights, without our error body
+    strictPreflight: false, // in strict mode, an OPTIONS request that is not a preflight is refused without our error body
   })
 }
 
-/** Returns the address that trusted proxies report or, if that address is invalid, the address of the peer. IPv4-mapped IPv6 addresses become IPv4. */
+/** Returns the address that trusted proxies report. If that address is invalid, returns the peer's address. IPv4-mapped IPv6 becomes IPv4. */
 export function clientAddressOf({ ip, socket }: Pick<FastifyRequest, 'ip' | 'socket'>): string {
   const address = isIP(ip) === 0 ? (socket.remoteAddress ?? '') : ip
   return address.replace(/^::ffff:(?=\d+\.)/i, '')
@@ -67,10 +67,10 @@ export function requestFault({ raw }: FastifyRequest): Error | undefined {
   const { httpVersion, headers, rawHeaders } = raw
   // HTTP/1.1 requires a Host header (RFC 9112, section 3.2). Node's own refusal has no body.
   if (httpVersion === '1.1' && headers.host === undefined)
-    return new Refused('BAD_REQUEST', 'The request has no Host header.')
+    return new Refused('BAD_REQUEST', 'The request must have a Host header.')
   const names = rawHeaders.filter((_, index) => index % 2 === 0).map(name => name.toLowerCase())
   const repeated = SINGLE_HEADERS.find(name => names.indexOf(name) !== names.lastIndexOf(name))
-  return repeated && new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
+  return repeated && new Refused('BAD_REQUEST', `The request must have only one ${repeated} header.`)
 }
 
 /** The headers of every answer. Pages replace the content security policy. A proxy in front of the service sets Strict-Transport-Security. */

@@ -16,8 +16,8 @@ export interface SchemaTypes extends FastifyTypeProvider {
 const NO_PARAMETERS = Type.Object({})
 
 /**
- * Validates requests against the schemas of their routes. Unlike Fastify, reports the faults of all parts and does not change bodies. An undeclared query
- * parameter is a fault.
+ * Validates requests against the schemas of their routes. Unlike Fastify's validation, reports the faults of path, query, headers and body together,
+ * and does not change bodies. An undeclared query parameter is a fault.
  */
 export function registerRequestValidation(app: FastifyInstance): void {
   const checks = new WeakMap<FastifySchema, (request: FastifyRequest) => Fault[]>()
@@ -32,7 +32,7 @@ export function registerRequestValidation(app: FastifyInstance): void {
   })
 }
 
-/** The parts of a request with parameters: the names of each part in the schema, the request and `loc`. Faults are reported in this order (DECISIONS section 2). */
+/** The places of parameters. Each has a name in the schema, in the request and in `loc`. Faults are reported in this order (DECISIONS section 2). */
 const PARAMETERS = [
   ['params', 'params', 'path'],
   ['querystring', 'query', 'query'],
@@ -63,7 +63,7 @@ function requestCheck(schema: FastifySchema): (request: FastifyRequest) => Fault
   }
 }
 
-/** Returns the function that checks a body. The mask in the query determines which fields are required. */
+/** Returns the function that checks a body. The `update_mask` in the query determines which fields are required. */
 function bodyReader(schema: TObject, { querystring = NO_PARAMETERS, headers: declared }: FastifySchema) {
   const check = bodyCheck(schema)
   const maskIn = maskReader(querystring as TObject)
@@ -117,7 +117,7 @@ export function registerBodyParser(app: FastifyInstance): void {
   })
 }
 
-/** The maximum number of pieces in which a body can arrive. Each piece takes memory of its own, however small it is. */
+/** The maximum number of pieces in which a body can arrive. Even a very small piece needs additional memory. */
 const BODY_PIECES_MAX = 10_000
 
 function limitPieces(payload: RequestPayload): void {
@@ -126,7 +126,7 @@ function limitPieces(payload: RequestPayload): void {
     if (++pieces <= BODY_PIECES_MAX) return
     payload.off('data', count)
     const message = `The body arrived in more than ${BODY_PIECES_MAX} pieces. Send the body in fewer pieces.`
-    payload.emit('error', new Refused('PAYLOAD_TOO_LARGE', message)) // Fastify then answers
+    payload.emit('error', new Refused('PAYLOAD_TOO_LARGE', message)) // Fastify then calls the error handler
   }
   payload.on('data', count)
 }
@@ -147,7 +147,7 @@ function refusalBefore(request: FastifyRequest): Refused | null {
 /** The error for a body that exceeds the operation's limit. */
 export function bodyTooLarge({ headers, routeOptions }: FastifyRequest): Refused {
   const bytes = headers['content-length'] ?? 'too many'
-  const message = `The body has ${bytes} bytes. This operation takes at most ${routeOptions.bodyLimit}.`
+  const message = `The body has ${bytes} bytes. This operation accepts at most ${routeOptions.bodyLimit}.`
   return new Refused('PAYLOAD_TOO_LARGE', message)
 }
 

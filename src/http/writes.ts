@@ -40,17 +40,17 @@ export const UpdateHeaders = Type.Object({
   prefer: Prefer,
 })
 
-/** The maximum length of the author's message on a proposal. */
 export const MESSAGE_LENGTH_MAX = 512
 
 const PROPOSING = {
   propose: queryFlag(
-    '`true` stores the update as a proposal and answers 202. Requires `If-Match` with an `ETag`. To propose a change to an agent, the right to see the agent is enough. With `dry_run=true`, nothing is stored.',
+    '`true` stores a proposal instead of the update and answers 202. Requires `If-Match` with an `ETag`. Every user who can see an agent can ' +
+      'propose to change the agent. With `dry_run=true`, nothing is stored.',
   ),
   message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: a message to the people who decide on the proposal.'),
 }
 
-/** The headers of the acts whose headers differ from an update's. */
+/** The request headers of each act that accepts other headers than an update. */
 const HEADERS: { readonly [A in Act]?: TObject } = {
   creation: Type.Object({ ...UpdateHeaders.properties, ...CreationPreconditions }),
   deletion: Type.Omit(UpdateHeaders, ['prefer']),
@@ -76,7 +76,7 @@ type Common = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'>
 
 type Own<T extends ResourceTypes> = Omit<T['Request'], keyof UpdateRequest> & {
   fields?: object
-  /** Returns the values that a repeated request must have in common with the first request. Header values are hashed with the ring's key `secretKeyId`. */
+  /** Returns the values that must be equal if a request is repeated. The values of a tool's headers are hashed with the key `secretKeyId`. */
   about?: (secretKeyId: string | null) => readonly unknown[]
   secretKeyId?: string | null
   warnings(stored: Stored<T>): string[] | Promise<string[]>
@@ -118,13 +118,13 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
       ...(body !== undefined && { body }),
       response: responsesOf(kind, act, record),
     },
-    handler: async (request, reply) => await handle(options, route, request as unknown as WriteRequest<Body>, reply), // the schemas validate the request
+    handler: async (request, reply) => await handle(options, route, request as unknown as WriteRequest<Body>, reply), // validated by the schemas
   })
 }
 
 /**
- * Stores an update or a proposal. Answers 200, 201 for a creation, 202 for a proposal, or 204 without a body. A creation and a proposal get a
- * `Location`, except in a dry run.
+ * Stores a change or a proposal. A creation is answered with 201, a proposal with 202, and any other change with 200. An answer without a body has
+ * the status 204, or 201 for a creation. Without a dry run, the answer to a creation or a proposal has a `Location`.
  */
 async function handle<T extends ResourceTypes, Body extends TObject>(
   { database, ...options }: OperationOptions,
@@ -175,7 +175,7 @@ function ofAct({ body }: WriteRequest, kind: ResourceKind, act: Act, id: number)
 }
 
 /**
- * Returns the part of a write request that all acts have in common. Throws `InvalidRequest` for an invalid message, and `PreconditionFailed` for a
+ * Returns the properties that the requests of all acts have in common. Throws `InvalidRequest` for an invalid message, and `PreconditionFailed` for a
  * creation with `If-Match` (RFC 9110, section 13.1.1).
  */
 export function commonOf(
@@ -241,7 +241,7 @@ function responsesOf(kind: ResourceKind, act: Act, record?: TSchema) {
   const now = { description: `The ${title} after the change.`, body, headers }
   const stored = { description: 'Success without a body, because of `return=minimal`.', headers }
   const proposed = {
-    description: 'The proposal, with `propose=true`.',
+    description: 'With `propose=true`: the proposal.',
     body: { $ref: 'ProposalSummary' },
     headers: ['location', ...headers] as const,
   }

@@ -47,7 +47,7 @@ export function collectFaults(schema: TSchema, value: unknown, loc: Loc, faults:
 
 type FaultType = keyof typeof SENTENCES
 
-/** Returns the fault of a scalar or free-form value, with the message if the message depends on the schema. */
+/** Returns the type of the fault of a scalar or free-form value. If the message depends on the schema, returns both the type and the message. */
 function scalarFault(schema: TSchema, value: unknown): FaultType | Omit<Fault, 'loc'> | undefined {
   switch (schema[Kind]) {
     case 'Text':

@@ -8,8 +8,8 @@ export type ParsedBody =
   /** A JSON value, and the paths of keys that could change a prototype. */
   | { kind: 'value'; value: unknown; forbidden: Loc[] }
   /**
-   * `absent`: the body is empty or `null`, which is reported with the faults of other parts. `refused`: the body is not JSON or exceeds a limit, which
-   * is reported alone.
+   * `absent`: the body is empty or `null`. This fault is reported with the faults of path, query and headers. `refused`: the body is not JSON or
+   * exceeds a limit. This fault is reported alone.
    */
   | { kind: 'absent' | 'refused'; faults: Fault[] }
 
@@ -65,7 +65,7 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
   return { kind: 'value', value, forbidden }
 }
 
-/** Parses an ordinary JSON text faster than `scanJson`. Returns undefined for other texts, for example if a key may be repeated or change a prototype. */
+/** Parses an ordinary JSON text faster than `scanJson`. Returns undefined for other texts, for example if a key may be repeated. */
 function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   // Two counted nodes take at least three characters, so a shorter text cannot exceed the limit.
   if (text.length > nodesMax * 1.5) return undefined

@@ -21,7 +21,7 @@ export class JsonRefused extends Error {
 }
 
 /**
- * Checks a JSON text. Returns the paths of keys that could change a prototype, and the paths of at most 100 repeated keys within `member`.
+ * Checks a JSON text. Returns the paths of keys that could change a prototype, and the paths of at most 100 repeated keys in the property `member`.
  * Throws `JsonRefused`.
  */
 export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, member: string) {
@@ -89,7 +89,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     for (let unit = text.charCodeAt(i); unit !== QUOTE; unit = text.charCodeAt(++i)) {
       if (unit >= 0x20 && unit !== BACKSLASH) continue
       at = i
-      if (unit !== BACKSLASH) throw expected(String.raw`an escape such as \n instead of a control character`) // or instead of the end of the text
+      if (unit !== BACKSLASH) throw expected(String.raw`an escape such as \n instead of a control character`) // or at the end of the text
       const escaped = ++at
       if (!matches(ESCAPE) || (text.charAt(escaped) === 'u' && at - escaped < 5))
         throw expected('a valid escape sequence')

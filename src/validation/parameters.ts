@@ -137,7 +137,7 @@ export function parameterReader({ properties, required = [] }: TObject, place: '
   }
 }
 
-/** Returns a function that reads the fields in a query's mask, even if the query has faults. The function returns undefined without a mask. */
+/** Returns a function that reads the fields in `update_mask`, even if the query has faults. Without an `update_mask`, it returns undefined. */
 export function maskReader({ properties }: TObject): (texts: ParameterTexts) => string[] | undefined {
   for (const [name, schema] of Object.entries(properties)) {
     const body = (schema as { [Masked]?: TObject })[Masked]
@@ -147,7 +147,7 @@ export function maskReader({ properties }: TObject): (texts: ParameterTexts) => 
   return () => undefined
 }
 
-/** Returns the fields that a mask names, in the order of the schema. Reads only the first part of a mask that is too long. */
+/** Returns the fields that an `update_mask` names, in the order of the schema. Ignores the end of an `update_mask` that is too long. */
 function fieldsNamedIn(mask: string, schema: TObject): string[] {
   const named = namesIn(mask.slice(0, MASK_LENGTH_MAX))
   return Object.keys(schema.properties).filter(name => named.includes(name))

@@ -51,8 +51,8 @@ export function int32(options: SchemaOptions = {}) {
 }
 
 /**
- * `identifier` is the id of another row. An id outside the column's range is reported as `not_found`. A `list` longer than `maxItems` is one fault, and
- * its items are not checked.
+ * `identifier` is the id of another row. An id outside the column's range is reported as `not_found`. If a `list` has more than `maxItems` items,
+ * only this fault is reported.
  */
 export { Array as list, Boolean as flag, Integer as identifier, Number as number } from '@sinclair/typebox'
 
@@ -61,7 +61,7 @@ export function freeForm(options: SchemaOptions = {}) {
   return own<Record<string, unknown>>('FreeForm', { ...options, type: 'object', additionalProperties: true })
 }
 
-/** The schema or `null`. The types are a list, because a union would report one fault for each member. A named schema remains a reference. */
+/** A schema that also accepts `null`. Its `type` is a list, because a union would report a fault for each type. A named schema is referenced. */
 export function nullable<Schema extends TSchema>(schema: Schema, options: SchemaOptions = {}) {
   const { $id, ...inline } = schema
   const outside = $id === undefined ? { ...inline, type: [inline.type, 'null'] } : { anyOf: [schema, { type: 'null' }] }
@@ -114,12 +114,12 @@ const DATE_TIME =
   /^(\d{4}-\d\d-\d\d)(?:[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:\.(\d+))?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)?)?$/
 
 /**
- * Parses an RFC 3339 date-time. The default time is midnight, and the default offset is UTC. Returns UTC with microseconds. Returns undefined for other
- * strings and for years outside 1 to 9999.
+ * Parses an RFC 3339 date-time. The default time is midnight, and the default offset is UTC. Returns UTC with microseconds. Returns undefined for
+ * other strings and for years outside 1 to 9999.
  */
 export function parseDateTime(text: string): string | undefined {
   const [, date = '', time = '00:00:00', fraction = '', offset = 'Z'] = DATE_TIME.exec(text) ?? []
-  // `Date` accepts 30 February as a day in March, so the result is compared.
+  // `Date` accepts 30 February as a day in March, so the resulting date is compared with the given date.
   const day = new Date(`${date}T00:00:00Z`)
   if (Number.isNaN(day.getTime()) || day.toISOString().slice(0, 10) !== date) return undefined
   const instant = new Date(`${date}T${time}${offset.toUpperCase()}`)

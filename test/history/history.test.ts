@@ -54,7 +54,7 @@ t.test('200 in pages, each led to by Link; 304 for what the caller has, and HEAD
   t.same(versions, ['25,24,23,22,21,20,19,18,17,16', '15,14,13,12,11,10,9,8,7,6', '5,4,3,2,1'])
   const first = await get(`/persona/${id}/history`, alice)
   t.equal(first.json().length, 20)
-  t.same(warningsOf(first), ['there are more changes: Link names the next page'])
+  t.same(warningsOf(first), ['there are more changes; Link has the address of the next page'])
   t.equal((await get(`/persona/${id}/history`, alice, { 'if-none-match': String(first.headers.etag) })).statusCode, 304)
   t.match(await call('HEAD', `/persona/${id}/history`, { token: alice }), { statusCode: 200, body: '' })
   for (const [query, type] of Object.entries({

@@ -47,7 +47,7 @@ t.test('400: more than one Host or Authorization, in whatever order and case', a
   ]) {
     const answer = await raw(...headers)
     t.match(answer.text, /^HTTP\/1\.1 400 /, headers.join(', '))
-    t.match(answer.json(), { error_code: 'BAD_REQUEST', detail: `The request has more than one ${name} header.` })
+    t.match(answer.json(), { error_code: 'BAD_REQUEST', detail: `The request must have only one ${name} header.` })
   }
 })
 
@@ -160,7 +160,7 @@ t.test('a list that ends before its end says so in a Warning, unless a limit was
     const { headers } = await app.inject({ url: `/persona${query}`, headers: { authorization: `Bearer ${token}` } })
     return [headers.warning, headers.link]
   }
-  t.match(await list(''), ['299 - "there are more agents: Link names the next page"', /rel="next"/])
+  t.match(await list(''), ['299 - "there are more agents; Link has the address of the next page"', /rel="next"/])
   t.match(await list('?limit=10'), [undefined, /rel="next"/])
   t.match(await list('?name=Many 1'), [undefined, undefined])
 })
