@@ -127,7 +127,7 @@ t.test('agentctl, 69: a host that does not exist, a wrong password, none, a data
   for (const [url, reason] of [
     ['postgres://app@nowhere.invalid/app', /cannot connect to the database: getaddrinfo E\w+ nowhere\.invalid/],
     [guardedUrl('open'), /password authentication failed for user "guarded"/],
-    [guardedUrl(), /; check DATABASE_URL: it has no password/],
+    [guardedUrl(), /; add a password to DATABASE_URL/],
     [cluster.url('nothing'), /database "nothing" does not exist/],
   ] as const) {
     const { status, stderr } = await agentctl('status', { DATABASE_URL: url })

@@ -43,7 +43,7 @@ export class Database {
     return { executeQuery: query => this.#readShared(key, query) }
   }
 
-  /** Checks whether an unconfirmed commit was stored: true if `trace` returns a row within 2.5 s. Never throws. */
+  /** Checks whether an unconfirmed commit was stored. Returns true if `trace` finds a row within 2.5 s. Never throws. */
   async hasStored(trace: CompiledQuery): Promise<boolean> {
     const look = withRetries(() => this.db.executeQuery(trace)).catch(() => undefined)
     const found = await Promise.race([look, sleep(SETTLE_WITHIN_MS, undefined, { ref: false })])
@@ -150,7 +150,7 @@ export class Database {
 
 const SHARED_READS_MAX = 8
 
-/** pg leaves the socket of a failed connection open, for example if the password is missing. */
+/** Closes the socket of a failed connection. pg leaves it open, for example if the password is missing. */
 class ClosingClient extends pg.Client {
   constructor(config?: pg.ClientConfig) {
     super(config)
@@ -164,7 +164,7 @@ const SETTLE_WITHIN_MS = 2_500
 
 const CONNECTION_AGE_MAX_MS = 300_000
 
-/** Converts `int8` to a number, and `timestamptz` to ISO 8601 in UTC with microseconds (`2024-01-02T03:04:05.123456Z`). `infinity` and years BC are not converted. */
+/** Converts `int8` to a number, and `timestamptz` to text such as `2024-01-02T03:04:05.123456Z`. Does not convert `infinity` and years BC. */
 const VALUES = new pg.TypeOverrides()
 VALUES.setTypeParser(pg.types.builtins.INT8, Number)
 VALUES.setTypeParser(pg.types.builtins.TIMESTAMPTZ, text =>

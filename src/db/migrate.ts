@@ -28,8 +28,8 @@ const PATIENCE_MS = 60_000
 const OLDEST_UPGRADED = { version: '2.1', step: '0015_read_scope' }
 
 /**
- * Updates the schema in one transaction and returns the names of the migrations that ran. If several processes migrate at the same time, one does the
- * work and the others wait. Throws the error of a failed migration, and `DatabaseFault` if another process migrates for more than `patienceMs`.
+ * Updates the schema in one transaction and returns the names of the migrations that ran. If several processes call this function at the same time,
+ * one migrates and the others wait. Throws the error of a failed migration. Throws `DatabaseFault` after waiting `patienceMs` for another process.
  */
 export async function migrate(
   database: Database,

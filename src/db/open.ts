@@ -55,23 +55,23 @@ export async function openConfiguredDatabase(
   )
 }
 
-const LACKS_PASSWORD = 'client password must be' // part of pg's message for a missing password
+const LACKS_PASSWORD = 'client password must be' // pg's message for a missing password contains this text
 
 /**
- * Returns advice for an operator, as a clause without text from the server. `error`: why the database is unreachable or refuses the connection. `url`:
- * the configured URL.
+ * Returns advice for an operator, as a clause without text from the server. `error` states why the database is unreachable or refuses the
+ * connection. `url` is the configured URL.
  */
 export function connectAdvice(url: string | undefined, error?: unknown): string {
   const { code, message }: Error & { code?: unknown } = rootOf(error)
   if (message.includes('unsupported startup parameter'))
-    return 'a pooler in front of it refuses session settings: set PREPARED_STATEMENTS=off'
+    return 'a pooler in front of it refuses session settings, so set PREPARED_STATEMENTS=off'
   if (code === '53300')
-    return 'all its connections are in use: raise max_connections of PostgreSQL, or lower DATABASE_POOL_SIZE; each process uses DATABASE_POOL_SIZE + 1 connections'
-  if (message.includes(LACKS_PASSWORD)) return 'check DATABASE_URL: it has no password, and the server asks for one'
+    return 'all its connections are in use, so raise its max_connections or lower DATABASE_POOL_SIZE; each process uses DATABASE_POOL_SIZE + 1'
+  if (message.includes(LACKS_PASSWORD)) return 'add a password to DATABASE_URL, because the server asks for one'
   if (code === '42501') return 'the role in DATABASE_URL must own the schema and the tables'
   const settings = 'user, password, database and sslmode in DATABASE_URL'
   if (url) return isRefusedByServer(error) ? `check ${settings}` : `check that it runs, and check host, ${settings}`
-  return 'it is the embedded PostgreSQL, which the service (npm start) runs and restarts; if it stays down, read the file "log" next to its data folder'
+  return 'the service (npm start) runs and restarts the embedded PostgreSQL; if it stays down, read the file "log" next to its data folder'
 }
 
 /** True if the server answered and refused this program. */

@@ -31,9 +31,9 @@ export interface VersionedTable {
   version: Generated<number>
   /** The last change, and the changes in the fifteen minutes before the last change. */
   recent_changes: ColumnType<RecentChange[], string | undefined, string>
-  /** The hash of the newest audit row; zeros if there is none. */
+  /** The hash of the newest audit row; zeros if there is no audit row. */
   audit_head: Generated<Buffer>
-  /** The hash of the newest pruned audit row; zeros if there is none. */
+  /** The hash of the newest pruned audit row; zeros if none has been pruned. */
   audit_anchor: Generated<Buffer>
 }
 
@@ -98,7 +98,7 @@ export interface AuditTable {
   difference_hash: Buffer
   /** The hash of the replaced definition. The definition is kept as long as an audit row has its hash. */
   definition_before: Buffer | null
-  /** `previous_hash` and `hash` are null in rows from before 3.0. */
+  /** `previous_hash` and `hash` are null in rows that versions before 3.0 wrote. */
   previous_hash: Buffer | null
   hash: Buffer | null
   /** Who could no longer see the agent after the change: users, groups, or everyone. */
@@ -245,7 +245,7 @@ export interface Tables {
     base_version: number
     author_id: string
     message: string
-    /** The requested values, with a hash in place of a definition and masks in place of header values. */
+    /** The requested values. A hash replaces a definition, and masks replace the values of a tool's headers. */
     fields: JsonText<Record<string, unknown>>
     definition_hash: Buffer | null
     size_bytes: number

@@ -3,7 +3,7 @@ import pg from 'pg'
 /** The SQLSTATE codes that the program refers to by name (PostgreSQL documentation, appendix A). */
 export const SQLSTATE = { foreignKeyViolation: '23503', insufficientPrivilege: '42501' } as const
 
-/** The kinds of database errors, each with its SQLSTATE codes and classes. FATAL and PANIC errors outside class 53 (resources) are `connection_lost`. */
+/** The kinds of database errors, each with its SQLSTATE codes and classes. FATAL and PANIC errors outside class 53 are `connection_lost`. */
 const KINDS = {
   connection_lost: '08 57P 25P03 25P04',
   // A pooler has switched to a session in which the prepared statement is missing or different.

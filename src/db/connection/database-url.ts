@@ -26,7 +26,7 @@ const PARAMETERS: Readonly<Record<string, readonly [form: RegExp, otherwise: str
   sslcert: null,
   sslkey: null,
   channel_binding: [/^(disable|prefer|require)$/, 'must be disable, prefer or require'],
-  target_session_attrs: [/^(any|primary|read-write)$/, 'must be any, primary or read-write: the service writes'],
+  target_session_attrs: [/^(any|primary|read-write)$/, 'must be any, primary or read-write (the service writes)'],
   application_name: null,
   connect_timeout: [/^[1-9]\d{0,3}$/, 'must be a number of seconds from 1 to 9999'],
   options: null,
@@ -78,9 +78,9 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
 }
 
 const UNENCRYPTED =
-  'names a remote host and no sslmode, so nothing is encrypted: set sslmode=verify-full, or sslmode=disable to accept this'
+  'names a remote host and no sslmode, so nothing is encrypted: set sslmode=verify-full, or, to accept this, sslmode=disable'
 
-/** Returns the fault of an unknown parameter. Omits the name if it can be the rest of a password that contains `?`. */
+/** Returns the fault of an unknown parameter. Omits the parameter's name if it can be the rest of a password that contains `?`. */
 function unsupported(name: string, url: URL): string {
   const shown = /^\w{1,40}$/.test(name) && !url.search.includes('@') ? `the parameter ${name}` : 'a parameter'
   return `${shown} is not supported; use only these parameters: ${Object.keys(PARAMETERS).join(', ')}`

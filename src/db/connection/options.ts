@@ -5,12 +5,12 @@ export interface DatabaseOptions {
   poolSize: number
   statementTimeoutMs: number
   lockTimeoutMs: number
-  /** False behind a pooler in transaction mode, which keeps neither prepared statements nor session settings. If false, each `begin` also sends the settings. */
+  /** Must be false behind a pooler in transaction mode, because statements and settings would be lost. If false, each `begin` sends the settings. */
   preparedStatements: boolean
   onError?: (error: Error) => void
 }
 
-/** The minimum idle timeout of a transaction. The statement timeout is used if it is longer. */
+/** The minimum idle timeout of a transaction. If the statement timeout is longer, it is also the idle timeout. */
 const IDLE_MIN_MS = 10_000
 
 const PLANNING = Object.entries({
@@ -42,7 +42,7 @@ export function startupOptions(options: DatabaseOptions): string {
     .join(' ')
 }
 
-/** Returns a query that applies the settings to one transaction; undefined if the session keeps them. */
+/** Returns a query that applies the settings to one transaction; undefined if the session keeps the settings. */
 export function transactionPrelude(options: DatabaseOptions): string | undefined {
   if (options.preparedStatements) return undefined
   return `select ${settings(options).map(([name, value]) => `set_config('${name}', '${value}', true)`)}`

@@ -55,7 +55,7 @@ export class Session implements DatabaseConnection {
 
   // biome-ignore lint/correctness/useYield: Kysely requires the method, but nothing is streamed
   async *streamQuery(): AsyncIterableIterator<never> {
-    throw new Error('streaming queries is not supported')
+    throw new Error('queries cannot be streamed')
   }
 
   /** Begins a transaction, by default with READ COMMITTED. Ignores the server's default isolation level. */
@@ -70,7 +70,7 @@ export class Session implements DatabaseConnection {
     if (command === 'ROLLBACK') throw new Error('a statement failed, so the transaction was rolled back')
   }
 
-  /** Rolls back. After a lost connection, the server rolls back without a request. */
+  /** Rolls back. If the connection is lost, does nothing, because the server then rolls back by itself. */
   async rollback(): Promise<void> {
     if (this.#loss !== undefined) return
     await this.#exchange({ text: 'rollback' }, false).catch(() => {
@@ -123,7 +123,7 @@ export class Session implements DatabaseConnection {
     return /[TE]/.test(this.#client.getTransactionStatus() ?? '')
   }
 
-  /** Returns the error to throw. For a lost connection: `CommitUnknown` if the query may have committed, otherwise the server's error or `ConnectionLost`. */
+  /** Returns the error to throw. After a lost connection, this is `CommitUnknown` if `mayApply`, or else the server's error or `ConnectionLost`. */
   #translated(error: unknown, mayApply: boolean): unknown {
     if (error instanceof pg.DatabaseError) {
       const { kind } = classifyDatabaseError(error)

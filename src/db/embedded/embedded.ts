@@ -127,7 +127,7 @@ function makeData(home: Home, { dir, major }: Binaries, settings: Record<string,
     const stored = readText(join(data, 'PG_VERSION')).trim()
     if (stored === String(major) || stored === '') return
     throw new EmbeddedUnavailable(
-      `the data in ${home.path} needs PostgreSQL ${stored}, but ${dir} has PostgreSQL ${major}: set PG_BIN_DIR to the folder with the programs of PostgreSQL ${stored}`,
+      `the data in ${home.path} needs PostgreSQL ${stored}, but ${dir} has version ${major}: set PG_BIN_DIR to the programs of version ${stored}`,
     )
   }
   const draft = mkdtempSync(join(home.path, 'new-'))
@@ -219,7 +219,7 @@ function hasEnded(server: ChildProcess): boolean {
   return server.exitCode !== null || server.signalCode !== null
 }
 
-/** Returns the process id of the server that runs on the data; undefined if there is none. On Linux, ignores the id of another program. */
+/** Returns the process id of the server that runs on the data; undefined if no server runs. On Linux, checks that the process is this server. */
 function runningServer(home: Home): number | undefined {
   const { pid } = readPidFile(home)
   if (pid === undefined) return undefined
@@ -259,7 +259,7 @@ function causeIn(output: string): string {
   return (lines.findLast(isCause) ?? lines[0])?.replace(/^\S+ \S+ \S+ \[\d+\] /, '') || 'it printed nothing'
 }
 
-/** Waits without keeping the process alive. Returns false if `signal` ended the wait. */
+/** Waits without keeping the process alive. Returns false if `signal` was aborted. */
 async function pause(ms: number, signal: AbortSignal): Promise<boolean> {
   await sleep(ms, undefined, { signal, ref: false }).catch(() => undefined)
   return !signal.aborted

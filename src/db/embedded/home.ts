@@ -72,13 +72,13 @@ export function errorCode(error: unknown): string | undefined {
   return (error as NodeJS.ErrnoException | undefined)?.code
 }
 
-/** The folder of one server. Contains `data`, `run` (for the socket) and `log`. Only the account can enter the folder, so `trust` authentication is safe. */
+/** The folder of one server, with `data`, `run` (for the socket) and `log`. Only the account can enter it, so `trust` authentication is safe. */
 export interface Home {
   path: string
   account: Account
 }
 
-/** The path of the socket below a home. */
+/** The path of the socket inside a home. */
 export const SOCKET = join('run', '.s.PGSQL.5432')
 
 /** The maximum length of a socket's path, without the final NUL. */
@@ -95,7 +95,7 @@ export function existingHome(dataDir: string): string | undefined {
 }
 
 /**
- * Returns the home below `dataDir` and a spare home. The spare home is used if the server's account cannot reach `dataDir`, or if the path of the
+ * Returns the home under `dataDir` and a spare home. The spare home is used if the server's account cannot reach `dataDir`, or if the path of the
  * socket would be too long.
  */
 function homesOf(dataDir: string): [wanted: string, spare: string] {
@@ -109,7 +109,7 @@ function isOurs(folder: string): boolean {
   return stats?.isDirectory() === true && stats.uid === process.geteuid?.() && (stats.mode & 0o022) === 0
 }
 
-/** Opens or creates the home below `dataDir`, or the spare home. If this process is root, the server's account becomes the owner. Throws `EmbeddedUnavailable`. */
+/** Opens or creates the home under `dataDir`, or the spare home. A home that root creates belongs to the account. Throws `EmbeddedUnavailable`. */
 export function openHome(dataDir: string, log: (line: string) => void): Home {
   const [wanted, spare] = homesOf(dataDir)
   try {
@@ -131,7 +131,7 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
         `${dirname(path)} is not a folder that only this user can change: set DATA_DIR to another folder`,
       )
     const cause = isShort ? `${nameOf(account)} cannot reach ${resolve(dataDir)}` : 'the path of DATA_DIR is too long'
-    const reason = reaches ? 'an earlier start created the data there' : cause
+    const reason = reaches ? 'an earlier start created the data in that folder' : cause
     log(`the data of the embedded PostgreSQL is in ${path}, because ${reason}; for another folder, set DATA_DIR`)
   }
   return prepared(path, account)
@@ -180,8 +180,8 @@ export interface Binaries {
 }
 
 /**
- * Finds the programs in `binDir`, or else in the npm package. If the account cannot execute the package's files, uses a copy in a shared folder. Throws
- * `EmbeddedUnavailable`.
+ * Finds the programs in `binDir`, or else in the npm package. If the account cannot execute the package's files, uses a copy in a shared folder.
+ * Throws `EmbeddedUnavailable`.
  */
 export function findBinaries(account: Account, binDir?: string): Binaries {
   if (binDir !== undefined) return binariesIn(account, binDir)
@@ -222,7 +222,7 @@ function makeLinks(native: string): void {
     try {
       symlinkSync(basename(source), join(native, '..', target))
     } catch {
-      // The link exists already or cannot be created. Without the link, the program fails with a message.
+      // The link exists already or cannot be created. If the link is missing, the program fails with a message.
     }
   }
 }

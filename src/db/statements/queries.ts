@@ -31,7 +31,7 @@ export function kyselyOn(driver: Driver): Kysely<Tables> {
 
 const BUILDER = kyselyOn(new DummyDriver())
 
-/** Returns a query builder for the tables and for `Parts`, which are the statement's common table expressions. */
+/** Returns a query builder for the tables and for `Parts`, the common table expressions of the statement. */
 export function queries<Parts = unknown>(): Kysely<Tables & Parts> {
   return BUILDER as Kysely<Tables & Parts> // the caller declares `Parts`
 }

@@ -31,8 +31,8 @@ export interface Statement<P, R> {
 }
 
 /**
- * Compiles a statement once at startup, because building a large statement takes longer than sending it. `writes`: the statement changes data. Each
- * connection prepares the statement once. Throws if the statement contains a value that is not a named parameter.
+ * Compiles a statement once at startup, because building a large statement takes longer than sending it. Each connection prepares the statement once.
+ * `writes`: the statement changes data. Throws if the statement contains a value that is not a named parameter.
  */
 export function statement<P extends object, R>(
   name: string,
