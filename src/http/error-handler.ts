@@ -20,7 +20,7 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
 function answerInvalid(error: InvalidRequest, request: FastifyRequest, reply: FastifyReply): void {
   const { faults } = error
   request.refusal = 'INVALID_REQUEST'
-  // The full path of a fault can contain names from the caller, so only the path's first part and the type are logged.
+  // The full path of a fault can contain names from the caller, so only the first element of the path and the type are logged.
   const places = new Set(faults.slice(0, 100).map(({ loc, type }) => `${loc[0]} ${type}`))
   request.told = { faults: [...places].slice(0, LOGGED_FAULTS_MAX) }
   const extra = Object.entries(error.extra ?? {}).map(([name, text]) => `,"${name}":${text}`)

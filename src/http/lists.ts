@@ -144,7 +144,7 @@ export function registerRead<T extends ResourceTypes>(
         ? await answerPast({ database, resource, request: { caller, ...limits } }, state.id, asked)
         : { snapshot: await now(), version: state.version, notes: [] }
       addWarnings(reply, notes)
-      // Parts of a snapshot can change without a new version, so the tag also contains a digest of the body.
+      // Some fields of a snapshot can change without a new version, so the tag also contains a digest of the body.
       const tag = representationTag(entityTag(kind, state.id, version), snapshot)
       return answerTagged(reply, tag, snapshot, headers['if-none-match'])
     },

@@ -124,7 +124,7 @@ export function unknownFields(schema: TSchema, value: unknown): Loc[] {
   )
 }
 
-/** Returns the paths of unknown fields of a body. Ignores unknown fields inside fields that the mask excludes. */
+/** Returns the paths of unknown fields of a body. Ignores unknown fields inside fields that `update_mask` does not name. */
 export function unknownWithin(schema: TSchema, body: unknown, mask?: readonly string[]): Loc[] {
   const places = unknownFields(schema, body)
   return mask === undefined ? places : places.filter(loc => loc.length === 1 || mask.includes(String(loc[0])))

@@ -14,7 +14,7 @@ import type { Query } from '../connection/session.js'
 /** Refers to a parameter of a statement. A parameter that is used several times is sent once. The value can be null. */
 export type Param<P> = <K extends keyof P & string>(key: K) => Expression<NonNullable<P[K]>>
 
-/** The SQL type of each parameter. A parameter with an array type takes a list. */
+/** The SQL type of each parameter. The value of a parameter with an array type is a list. */
 export type SqlTypes<P> = { readonly [K in keyof P & string]-?: string }
 
 /** The database or a transaction. */
