@@ -100,8 +100,8 @@ t.test('an update takes one etag that was read; a stale one says what changed si
   await patch({ name: 'Theirs' })
   const stale = await call('update_agent', { id: 1, etag: etag.replaceAll('"', ''), fields })
   t.match(stale, { isError: true, content: { status: 412 } })
-  t.match(stale.text, /Read the record, .*"changed":\[\{"field":"name","by":"admin@example\.com"/)
-  t.match((await call('update_agent', { id: 1, etag: '"persona-1-999"', fields })).text, /names a state .* never had/)
+  t.match(stale.text, /Read the record again, .*"changed":\[\{"field":"name","by":"admin@example\.com"/)
+  t.match((await call('update_agent', { id: 1, etag: '"persona-1-999"', fields })).text, /tags that .* never had/)
 })
 
 t.test('refusals are results in words, with the place of each fault in the arguments', async t => {
