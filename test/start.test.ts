@@ -127,7 +127,7 @@ t.test('agentctl, 69: a host that does not exist, a wrong password, none, a data
   for (const [url, reason] of [
     ['postgres://app@nowhere.invalid/app', /cannot connect to the database: getaddrinfo E\w+ nowhere\.invalid/],
     [guardedUrl('open'), /password authentication failed for user "guarded"/],
-    [guardedUrl(), /; add a password to DATABASE_URL/],
+    [guardedUrl(), /; check DATABASE_URL: the server asks for a password/],
     [cluster.url('nothing'), /database "nothing" does not exist/],
   ] as const) {
     const { status, stderr } = await agentctl('status', { DATABASE_URL: url })
@@ -202,7 +202,7 @@ t.test('standard output is JSON lines, also for warnings about settings', async 
 t.test('the welcome names an address and a command that work where it is printed', async t => {
   writeFileSync(join(folder, 'agentctl'), '')
   const service = launched(t, { ...env, HOST: '0.0.0.0', PATH: `${folder}:${process.env.PATH}` })
-  await logged(service, 'Another token')
+  await logged(service, 'To create a token')
   t.match(service.log, /^ {2}Listening on (http:\/\/127\.0\.0\.1:\d+) +page: \1\/console /m)
   t.match(service.log, /^ {2}To create a token: agentctl token create --for EMAIL$/m)
 })

@@ -67,7 +67,7 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
     return 'a pooler in front of it refuses session settings, so set PREPARED_STATEMENTS=off'
   if (code === '53300')
     return 'all its connections are in use, so raise its max_connections or lower DATABASE_POOL_SIZE; each process uses DATABASE_POOL_SIZE + 1'
-  if (message.includes(LACKS_PASSWORD)) return 'add a password to DATABASE_URL, because the server asks for one'
+  if (message.includes(LACKS_PASSWORD)) return 'check DATABASE_URL: the server asks for a password'
   if (code === '42501') return 'the role in DATABASE_URL must own the schema and the tables'
   const settings = 'user, password, database and sslmode in DATABASE_URL'
   if (url) return isRefusedByServer(error) ? `check ${settings}` : `check that it runs, and check host, ${settings}`
