@@ -96,7 +96,7 @@ function keysOf(value: unknown, levels: number): number {
 /** `standsAlone`: the body could not be parsed, so its faults are reported alone. */
 type BodyVerdict = { value: unknown } | { faults: Fault[]; standsAlone: boolean }
 
-/** Returns the function that checks the body of one operation against the schema. `mask`: the fields in `update_mask`. `strict`: unknown fields are faults. */
+/** Returns the function that checks a body against the schema. `mask`: the fields in `update_mask`. `strict`: unknown fields are faults. */
 export function bodyCheck(schema: TObject) {
   return (
     parsed: ParsedBody,
