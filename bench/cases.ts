@@ -1,7 +1,7 @@
 import type { NextRequest } from './load.js'
 import { AGENTS, agentBody, definitionOf, TOOLS, type World } from './world.js'
 
-/** A kind of request. For a world and a connection, `source` returns the function that makes each next request. */
+/** A kind of request to measure. `source(world)(connection)` returns a function that makes the next request of the connection. */
 export interface Case {
   name: string
   status: number
@@ -36,8 +36,8 @@ function agentUpdates(world: World, query = '', headers = '', body: Body = agent
 }
 
 /**
- * Updates of tools, each with a definition. With `isNew`, every definition is new. Otherwise, definitions repeat, so the service can use cached
- * checks. Function names contain the tool's id, because they must be unique within an agent.
+ * Updates of tools, each with a definition. With `isNew`, every definition is new. Otherwise, definitions repeat, so the service can use the
+ * cached results of earlier checks. Function names contain the tool's id, because they must be unique within an agent.
  */
 function toolUpdates(world: World, isNew = false) {
   const bodyOf = (id: number, edition: string) => {

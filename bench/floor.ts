@@ -4,7 +4,7 @@ import pg from 'pg'
 
 /*
  * The floor: the least work that Fastify, pg and PostgreSQL can do. One statement authenticates the caller and reads an agent, and another writes the
- * agent with an audit row. A validation returns its body unchanged. There are no rules, checks or related records.
+ * agent and an audit row. A validation returns the request body unchanged. There are no rules, checks or related records.
  */
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL ?? '', max: 16 })
 pool.on('error', () => undefined) // the database server stops before this process

@@ -12,7 +12,7 @@ export interface LoadResult {
 
 /**
  * Sends requests to 127.0.0.1 for `durationMs` over `connections` keep-alive connections, one at a time on each, and measures response times. Uses
- * sockets, because `node:http` needs more processor time. Throws if an answer's status does not begin with the first digit of `status`.
+ * sockets, because `node:http` needs more processor time. Throws if a response's status does not begin with the first digit of `status`.
  */
 export async function load(
   port: number,
@@ -56,8 +56,8 @@ function run(socket: Socket, next: NextRequest, status: number, deadline: number
       if (end < 0) return
       const head = bytes.toString('latin1', 0, end)
       if (head[9] !== String(status)[0])
-        reject(new Error(`expected ${status}, was answered: ${bytes.toString('utf8').slice(0, 1000)}`))
-      const length = /\r\ncontent-length: (\d+)/i.exec(head)?.[1] ?? 0 // a 204 answer has no Content-Length
+        reject(new Error(`expected status ${status}, but received: ${bytes.toString('utf8').slice(0, 1000)}`))
+      const length = /\r\ncontent-length: (\d+)/i.exec(head)?.[1] ?? 0 // a 204 response has no Content-Length
       missingBytes = Number(length) - (bytes.length - end - 4)
     }
     socket.on('data', bytes => {

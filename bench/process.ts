@@ -12,7 +12,7 @@ let port = 40_000 + (process.pid % 20_000)
 
 /** Starts a built checkout like `npm start`, without rate limits, and waits until the service is ready. */
 export async function startService(checkout: string, env: NodeJS.ProcessEnv): Promise<Service> {
-  // The last two settings are for version 2.1, which `--against` can measure next to this version.
+  // Only version 2.1, which `--against` can measure, has the last two settings.
   const unlimited = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', TRANSFER_BYTES_MAX: '268435456' }
   const command = packageOf(checkout).scripts.start.replace(/^exec /, '')
   return await startProcess(checkout, command, { HOST: '127.0.0.1', LOG_LEVEL: 'warn', ...unlimited, ...env })
@@ -41,7 +41,7 @@ export function migrate(checkout: string, env: NodeJS.ProcessEnv): void {
   if (status !== 0) throw new Error(`migrate of ${checkout}: ${stderr}`)
 }
 
-/** Returns the fields of /proc/pid/stat from the state on (proc_pid_stat(5)), or an empty list if the process has ended. */
+/** Returns the fields of /proc/pid/stat, starting with `state` (see proc_pid_stat(5)), or an empty list if the process has ended. */
 function statOf(pid: number): number[] {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'latin1')

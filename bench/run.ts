@@ -11,10 +11,10 @@ import { type LoadResult, load } from './load.js'
 import * as processes from './process.js'
 import { fillFloor, fillWorld, type World } from './world.js'
 
-/* Measures this build, the floor (floor.ts) and, with `--against`, another built checkout, in turns within one run. */
+/* Measures this build, the floor (floor.ts) and, with `--against`, another built checkout. Alternates between them within one run. */
 
 const USAGE = `Usage: npm run bench -- [--against CHECKOUT] [--rounds 5] [--seconds 3] [--write]
-  --against  another built checkout, measured in turns with this one
+  --against  another built checkout, measured alternately with this one
   --write    stores the table in bench/README.md
 `
 const OWN = fileURLToPath(new URL('../..', import.meta.url))
@@ -93,7 +93,7 @@ function median(values: readonly number[]): number {
 
 async function main(): Promise<void> {
   const dataDir = mkdtempSync(join(tmpdir(), 'bench-'))
-  chmodSync(dataDir, 0o711) // if root starts PostgreSQL, it runs as another user, who needs access to this folder
+  chmodSync(dataDir, 0o711) // PostgreSQL started by root runs as another user, who needs access to this folder
   const embedded = process.env.DATABASE_URL ? undefined : await startEmbedded({ dataDir })
   const serverUrl = embedded?.url ?? process.env.DATABASE_URL ?? ''
   const server = new pg.Client({ connectionString: serverUrl })

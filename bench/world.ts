@@ -3,7 +3,7 @@ import { mintToken } from '../src/auth/token.js'
 import { encryptSecret } from '../src/secrets/cipher.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 
-/** The numbers of agents and other rows. Ids count from 1, so that requests can be made without reading the database. */
+/** The numbers of agents and other rows. Ids count from 1, so requests can be built without reading the database. */
 export const AGENTS = 1_018
 export const TOOLS = 214
 const USERS = 1_000
@@ -15,7 +15,7 @@ const SYSTEM_PROMPT =
 export interface World {
   /** The token of Alice, who owns every agent and may manage every custom tool. */
   token: string
-  /** Alice's token with the `runtime` scope. Not stored in versions before 3.0, which lack the scope. */
+  /** Alice's token with the `runtime` scope. Not stored in the database of a version before 3.0, which lacks the scope. */
   runtimeToken: string
   /** A well-formed token that was never issued. */
   unknownToken: string
@@ -78,7 +78,7 @@ export async function fillWorld(client: pg.Client, keys: string): Promise<World>
   return { token, runtimeToken: runtime.token, unknownToken: mintToken('person').token }
 }
 
-/** Fills the database of `floor.ts` with the agents of `fillWorld` and the token. */
+/** Fills the database of `floor.ts` with the same agents as `fillWorld`, and with Alice's token. */
 export async function fillFloor(client: pg.Client, { token }: World): Promise<void> {
   await client.query(`
     create table floor_token (hash bytea primary key, user_id uuid not null);
@@ -116,7 +116,7 @@ export function agentBody(id: number, description: string) {
   }
 }
 
-/** Returns a tool definition. Every operation has parameters, and half of them have a body. `filler` is added to each description. */
+/** Returns a tool definition. All operations have parameters, and half of the operations have a request body. Adds `filler` to each description. */
 export function definitionOf(operations: number, title = 'Orders', filler = '', name = 'orderOperation') {
   const parameter = (name: string, where: string, schema: object) => {
     return { name, in: where, required: where === 'path', description: `The ${name} of the order`, schema }

@@ -2,7 +2,7 @@ import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import type { Actor } from '../updates/resource.js'
 
-/** For each kind of row, the SQL that selects the fields that determine access. Events store them as JSON. */
+/** For each kind of row, SQL that builds a JSON object of the fields that determine access. Access events store this object. */
 const STATES = {
   user: sql`
     select json_build_object('kind', kind, 'active', active, 'permissions', permissions)
@@ -30,10 +30,10 @@ const NO_STATE = sql`null`
 
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
 
-/** The kinds of access events. API requests cause only `headers`: a runtime token has read the secrets of a tool. */
+/** The kinds of access events. API requests record only `headers` events, when a runtime token reads the header values of a tool. */
 export const ACCESS_KINDS = [...(Object.keys(STATES) as (keyof typeof STATES)[]), 'keys', 'apply', 'headers'] as const
 
-/** A change of access. `subject` is the id of the changed row, or empty for `keys` and `apply`. */
+/** A change to record as an access event. `subject` is the id of the changed row. It is empty for `keys` and `apply`. */
 interface AccessChange {
   kind: AccessKind
   subject: string
@@ -42,7 +42,7 @@ interface AccessChange {
   detail?: unknown
 }
 
-/** Records an event for each change, in the same transaction as the change. */
+/** Records an access event for each change. `trx` must be the transaction that makes the changes. */
 export async function recordAccess(
   trx: Transaction<Tables>,
   { request_id, client_address, command }: Actor,

@@ -25,7 +25,7 @@ import { InvalidDocument } from './refusal.js'
 export interface ApplyOptions extends ToolSurroundings {
   /** If true, nothing is stored. */
   plan?: boolean
-  /** Removes the rows without an entry if the document contains their list. */
+  /** If true, also removes rows: in each list that the document contains, every row without an entry. */
   prune?: boolean
   actor?: Actor
 }
@@ -41,8 +41,8 @@ const APPLY_LOCK = 7_153_002
 
 /**
  * Makes the database match an organisation document, in one transaction. Creates the rows that are missing and updates those that differ. Each
- * changed agent or tool gets a new version and an audit row. `plan` rolls the transaction back. Throws `InvalidDocument` with the faults of the
- * first check that fails. Throws `Refusal` if a row was changed concurrently or no administrator would remain.
+ * changed agent or tool gets a new version and an audit row. With `plan`, rolls the transaction back. Throws `InvalidDocument` with the faults of
+ * the first check that fails. Throws `Refusal` if a row was changed concurrently or no administrator would remain.
  */
 export async function applyOrganisation(
   database: Pick<Database, 'db'>,
@@ -79,7 +79,7 @@ export async function applyOrganisation(
   return await withRetries(() => inTransaction(database, { rollback: plan }, work), Number.POSITIVE_INFINITY)
 }
 
-/** Takes the lock for applying documents until the end of the transaction. Waits without a time limit while another process holds the lock. */
+/** Acquires the lock for applying documents until the transaction ends. Waits without a time limit. */
 export async function lockApplies(trx: Transaction<Tables>): Promise<void> {
   await sql`set local lock_timeout = 0`.execute(trx)
   await sql`select pg_advisory_xact_lock(${sql.lit(APPLY_LOCK)})`.execute(trx)
@@ -139,7 +139,7 @@ async function pruned(
   return outcomes
 }
 
-/** Removes one row and its dependent rows. An agent is only marked as deleted, and a user only deactivated. Returns notes for the operator. */
+/** Removes one row and its links. Only marks an agent as deleted, and only deactivates a user. Returns notes for the operator. */
 export async function removeRow(
   trx: Transaction<Tables>,
   section: SectionName,

@@ -28,7 +28,7 @@ export interface ListedChange {
   request_id: string
   client_address: string
   command: string | null
-  /** For a change of access: the access fields with their new values. Otherwise details of the event. */
+  /** For a change of access, the new values of the fields that determine access. For other access events, their details. */
   detail: unknown
   fields: string[] | null
   /** The old and new values of the changed fields; null if they were pruned. */

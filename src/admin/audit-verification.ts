@@ -3,7 +3,7 @@ import type { ResourceKind, Tables } from '../db/tables.js'
 import { inOneSnapshot } from '../updates/read.js'
 import { auditHash } from '../updates/statements.js'
 
-/** A fault in the audit trail. `version` is the version of the first affected row, or 0 for a fault of a definition. */
+/** A fault in the audit trail. `version` is the version that `msg` is about. It is 0 if the fault is in a definition. */
 export interface AuditFinding {
   kind: ResourceKind | 'tool_definition'
   subject: string
@@ -35,13 +35,13 @@ export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification
 }
 
 /**
- * An audit row with its agent or tool. The audit columns are null if the resource has no audit rows. `head`: the hash of the last
- * audit row of the resource. `anchor`: the hash of its last pruned audit row. Both are in hex.
+ * An audit row with its agent or tool. The audit columns are null if the agent or tool has no audit rows. The agent or tool stores two hashes
+ * in hex: `head` is the hash of its last audit row, and `anchor` is the hash of its last pruned audit row.
  */
 interface Row {
   id: number
   version: number | null
-  /** Null if the resource no longer exists. */
+  /** Null if the agent or tool no longer exists. */
   head: string | null
   anchor: string | null
   version_after: number | null
@@ -103,7 +103,7 @@ async function verifyChains(trx: Transaction<Tables>, kind: ResourceKind, result
 
 type Note = (version: number, problem: AuditFinding['problem'], msg: string) => void
 
-/** Verifies the hash of `row`. Verifies that `row` contains the hash of `before` or, if it is the first row, the anchor. */
+/** Verifies the hash of `row`, and that its `previous` is the hash of `before`. In the first row, `previous` must be the anchor. */
 function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   const version = row.version_after ?? 0
   const missing = before !== undefined && row.version_before !== before.version_after
@@ -117,11 +117,11 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   const isFirst = before === undefined || before.hash === null
   const previous = isFirst ? row.anchor : before.hash
   if (missing || previous === null || row.previous === previous) return
-  if (isFirst) note(version, 'deleted', 'earlier rows are missing or have no hash, although they were not pruned')
-  else note(version, 'reordered', 'this row or the row before it was replaced or moved: their hashes do not match')
+  if (isFirst) note(version, 'deleted', 'earlier rows were not pruned, but they are missing or have no hash')
+  else note(version, 'reordered', 'this row or the previous row was replaced or moved: their hashes do not match')
 }
 
-/** Verifies that the last row has the version and hash of the resource. If the resource is gone, the row must record the removal. */
+/** Verifies that the last row has the version and hash of the agent or tool. If that no longer exists, the row must record its removal. */
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
     if (!is_removal) note(version_after ?? 0, 'resource_missing', 'the agent or tool was removed without an audit row')

@@ -5,7 +5,7 @@ import { applyOrganisation } from './apply.js'
 import { readSource } from './source.js'
 import { createToken } from './tokens.js'
 
-/** Returns the demo organisation from `fixtures/` as an organisation document. Its entries have explicit ids, because the documented examples use them. */
+/** Returns the organisation document in `fixtures/`. Adds an id to each entry, because the documented examples use these ids. */
 export function demoOrganisation(): unknown {
   const path = fileURLToPath(new URL('../../../fixtures/organisation.yaml', import.meta.url))
   const { version, ...lists } = readSource(path).value as { version: number } & Record<string, object[]> // a file of this package
@@ -17,7 +17,7 @@ export function demoOrganisation(): unknown {
   return { version, ...Object.fromEntries(withIds) }
 }
 
-/** Loads the demo organisation into an empty database. Returns a token of its administrator that is valid for 90 days, or null if the database is not empty. */
+/** Loads the demo organisation if the database has no users. Returns the administrator's token, valid for 90 days, or null if users exist. */
 export async function loadDemo(database: Database, ring: KeyRing): Promise<string | null> {
   const user = await database.db.selectFrom('user_account').select('id').limit(1).executeTakeFirst()
   if (user !== undefined) return null

@@ -1,6 +1,6 @@
 import { Document, visit } from 'yaml'
 
-/** Control characters, format characters and unusual line separators. They are invisible to a reviewer. */
+/** Characters that a reviewer cannot see, such as control characters, format characters and unusual line separators. */
 const INVISIBLE = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Noncharacter_Code_Point}]/u
 
 /** Formats a value as YAML that parsers of YAML 1.1 and 1.2 read in the same way. Escapes invisible characters. */

@@ -67,7 +67,7 @@ const UserFile = Type.Object({
   owner: reference(),
 })
 
-/** A header without a value keeps its stored value. */
+/** A header of a tool. If `value` is absent, the stored value is kept. */
 const HeaderEntry = Type.Object({ key: Header.properties.key, value: optional(Header.properties.value) })
 
 const Tool = Type.Object({

@@ -10,7 +10,7 @@ import { operatorActor } from './operator.js'
 import { isErased, keepingAdministrator, nameOfErased } from './people.js'
 import { Refusal } from './refusal.js'
 
-/** Finds a person by email or id, and counts the audit rows that contain the person's client address. Throws `Refusal` if no data about the person is stored. */
+/** Finds a person by email or id, and counts the audit rows with the person's client address. Throws `Refusal` if nothing can be erased. */
 async function findPerson(db: Kysely<Tables>, named: string) {
   const uuid = canonicalUuid(named) ?? null
   const { rows } = await sql<{ id: string; email: string }>`
@@ -24,14 +24,14 @@ async function findPerson(db: Kysely<Tables>, named: string) {
   const counted = await sql<{ audit_rows: number }>`
     select count(*)::integer as audit_rows from audit where ${hasAddress(id)}`.execute(db)
   const { audit_rows = 0 } = counted.rows[0] ?? {}
-  if (account === undefined && audit_rows === 0) throw new Refusal(`there is nothing to erase about ${named}`)
+  if (account === undefined && audit_rows === 0) throw new Refusal(`no data about ${named} is stored`)
   return { email: account?.email ?? id, id, has_account: account !== undefined, audit_rows }
 }
 
 /**
- * Erases a person: deactivates the account, revokes its tokens, withdraws its open proposals, and removes its email, client addresses and texts in
- * proposals. The audit chains stay valid, because their hashes do not cover the removed values. If the account was already erased, returns its id as
- * `email`. `plan` rolls the transaction back. Throws `Refusal` if there is nothing to erase or no administrator would remain.
+ * Erases a person: deactivates the account, revokes its tokens, withdraws open proposals, and removes the email, the client addresses, and the texts
+ * that the person wrote in proposals. The audit chains stay valid, because their hashes do not cover the removed values. If the account was already
+ * erased, `email` is its id. With `plan`, rolls the transaction back. Throws `Refusal` if nothing can be erased or no administrator would remain.
  */
 export async function eraseUser(
   db: Kysely<Tables>,
@@ -40,9 +40,9 @@ export async function eraseUser(
 ) {
   const person = await findPerson(db, named)
   await inTransaction({ db }, { rollback: plan }, async trx => {
-    // Without the lock for applying documents, a document that is applied concurrently could restore the email.
+    // Without this lock, a document that is applied at the same time could restore the email.
     await lockApplies(trx)
-    // Waits for running changes. Blocks new changes until the transaction ends.
+    // This lock waits for running changes, and blocks new changes until the transaction ends.
     await sql`lock table audit in share row exclusive mode`.execute(trx)
     await keepingAdministrator(trx, () => shutAccount(trx, person.id, actor))
     await sql`update audit set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)

@@ -35,8 +35,8 @@ export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
 }
 
 /**
- * Encrypts all stored secrets with the ring's first key, in one transaction for each tool. The service can run meanwhile. Skips and returns the
- * tools with a secret that cannot be decrypted. Throws `KeyRingMissing` if another key with the same id is in use.
+ * Encrypts all stored secrets with the ring's first key, in one transaction for each tool. The service can run meanwhile. If a tool has a secret
+ * that cannot be decrypted, skips the tool and reports its id. Throws `KeyRingMissing` if stored secrets use another key with the first key's id.
  */
 export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor = operatorActor()) {
   await unusableKeys(db, ring)
@@ -56,7 +56,7 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
   return rotation
 }
 
-/** Encrypts a tool's values with the first key, except values that have it. Returns how many it encrypted; undefined if a value cannot be decrypted. */
+/** Encrypts a tool's values unless the first key already encrypts them. Returns their number, or undefined if a value cannot be decrypted. */
 async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number | undefined> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
   const headers = await sealedHeaders(trx, sql`tool_id = ${toolId} and key_id <> ${ring.currentId}`)

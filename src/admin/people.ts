@@ -48,7 +48,7 @@ export async function firstAdministrator(db: Kysely<Tables>): Promise<string | u
   return rows[0]?.email
 }
 
-/** The key of the advisory lock for transactions that can remove an administrator. Without the lock, two transactions could remove the last two administrators. */
+/** The key of the advisory lock for removing administrators. Without the lock, two transactions could together remove the last two. */
 const ADMINISTRATORS_LOCK = 7_153_001
 
 /** Runs `work` in a transaction. If `work` removes the last active administrator, rolls back and throws `Refusal`. */
@@ -93,7 +93,7 @@ export function isEmail(text: string): boolean {
   return text.length <= EMAIL_LENGTH_MAX && /^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u.test(text)
 }
 
-/** Returns the unique email that an erased account gets. No mail can reach an address below `.invalid`. */
+/** Returns the unique email that an erased account gets. No mail can reach an address under `.invalid`. */
 export function nameOfErased(id: string): string {
   return `erased-${id}@erased.invalid`
 }

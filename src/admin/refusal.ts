@@ -1,6 +1,6 @@
 import type { Fault } from '../errors.js'
 
-/** The exit statuses. Those from 64 upwards are defined in sysexits.h. */
+/** The exit statuses of `agentctl`. Those from 64 upwards are defined in sysexits.h. */
 export const EXIT = {
   ok: 0,
   /** The command was refused or failed. The message states the reason. */

@@ -18,7 +18,7 @@ export function readSource(path: string): Source {
   try {
     bytes = readFileSync(path)
   } catch (error) {
-    throw new Refusal(`${path} cannot be read (${(error as NodeJS.ErrnoException).code})`) // errors of readFileSync have a code
+    throw new Refusal(`${path} cannot be read (${(error as NodeJS.ErrnoException).code}): check the path`) // errors of readFileSync have a code
   }
   return parseSource(decoded(bytes, path))
 }
@@ -41,7 +41,7 @@ function decoded(bytes: Buffer, name: string): string {
 const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIVE', 'BAD_COLLECTION_TYPE'])
 
 /**
- * Parses JSON, or YAML 1.2 with merge keys (`<<`). Throws `Refusal` with the line of each syntax error. The messages do not quote the text, because
+ * Parses JSON, or YAML 1.2 with merge keys (`<<`). Throws `Refusal` with the lines of the syntax errors. The messages do not quote the text, because
  * it may contain secrets.
  */
 export function parseSource(text: string): Source {
@@ -57,9 +57,9 @@ export function parseSource(text: string): Source {
   } catch (error) {
     if (error instanceof Refusal) throw error
     const { message } = error as Error // may quote the text, so the message is not shown
-    if (message.startsWith('Merge')) throw new Refusal('a merge (<<) refers to a value that is not a mapping')
+    if (message.startsWith('Merge')) throw new Refusal('a merge (<<) must refer to a mapping')
     if (message.startsWith('Excessive'))
-      throw new Refusal('the aliases (*name) expand too far: write the values instead')
+      throw new Refusal('the aliases (*name) expand to too many values: write the values instead')
     throw new Refusal('an alias (*name) has no anchor (&name) before it, or refers to itself: write the value instead')
   }
 }
@@ -80,7 +80,7 @@ function parsed(text: string, uniqueKeys: boolean): Parsed {
   })
   const losses = document.warnings.filter(({ code }) => LOSING.has(code))
   const faults = [...document.errors, ...losses].map(({ code, pos: [offset] }) => {
-    const words = code === 'BAD_INDENT' ? 'bad indent or unclosed bracket' : code.toLowerCase().replaceAll('_', ' ')
+    const words = code === 'BAD_INDENT' ? 'wrong indent or unclosed bracket' : code.toLowerCase().replaceAll('_', ' ')
     return `line ${counter.linePos(offset).line}: ${words}`
   })
   if (faults.length > 0) throw new Refusal(`the text cannot be read as JSON or YAML: ${faults.slice(0, 20).join('; ')}`)

@@ -1,6 +1,6 @@
 /*
- * Escapes text for a terminal. Names, prompts and emails come from other people. Control characters in such text could imitate rows, set the window
- * title or reverse text.
+ * Escapes text for a terminal. Names, prompts and emails come from other people. Control characters in such text could imitate table rows, set
+ * the window title or reverse the order of text.
  */
 
 /** A cell of a table. Null and undefined are shown as a dash, and lists are joined with commas. */

@@ -22,14 +22,14 @@ export interface TokenRequest {
   requireIfMatch?: boolean
 }
 
-/** A new token in clear text. It cannot be shown again. `expires_at` is an ISO 8601 time in UTC. */
+/** A new token in clear text, which is not stored and cannot be shown again. `expires_at` is an ISO 8601 time in UTC. */
 export interface IssuedToken {
   id: number
   token: string
   expires_at: string | null
 }
 
-/** The scopes that determine the kind of a token, in order of precedence. */
+/** Scopes and the kinds of tokens that they determine, in order of precedence. */
 const RESTRICTED = [
   ['runtime', 'runtime'],
   ['read', 'read_only'],

@@ -3,14 +3,14 @@ import type { FastifyInstance } from 'fastify'
 import { PAGE, PAGE_HEADERS, pageFile, serveFiles } from '../http/docs.js'
 
 /**
- * The content security policy. The page loads only its own files and calls only this service. Trusted types prevent scripts from turning text into
- * HTML. The editor creates style sheets at run time, which the nonce allows.
+ * Returns the content security policy: the page loads only its own files and calls only this service. Trusted types prevent scripts from turning
+ * text into HTML. `style` contains a nonce for the style sheets that the editor creates at run time.
  */
 const policyOf = (style: string) =>
   `default-src 'none'; script-src 'self'; style-src 'self'${style}; img-src 'self'; connect-src 'self'; worker-src 'self'; ` +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types worker"
 
-/** `GET /console` and its files. They contain no data. */
+/** Serves `GET /console` and the files of the page, which contain no data. */
 export function registerReadPage(app: FastifyInstance): void {
   const page = pageFile('page.html').toString()
   app.get('/console', PAGE, (_, reply) => {

@@ -114,8 +114,8 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
   await query`delete from audit where resource_kind = 'persona' and resource_id = 6`
   await query`insert into oauth_config (name, owner_id) select 'CRM login', id from user_account where email = ${bob}`
   const unowned = /^a name alone does not identify the \w+, because users can rename (agents|tools): add the id or/
-  const another = /two entries are for this \w+: remove one/
-  const oauth = /^OAuth config \d+ already has this name: choose another name, or give the id \d+/
+  const another = /two entries match this \w+: remove one/
+  const oauth = /^OAuth config \d+ already has this name: choose another name, or give this entry the id \d+/
   const refused: [document: object, loc: (string | number)[], said: RegExp][] = [
     [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], unowned],
     [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], unowned],
@@ -126,7 +126,7 @@ t.test('a name finds only a row of the owner that the entry names, regardless of
     [
       { labels: [{ id: 77, name: 'alpha' }] },
       ['labels', 0, 'name'],
-      /label 1 already has this name: choose another name, or give the id 1/,
+      /label 1 already has this name: choose another name, or give this entry the id 1/,
     ],
     [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1], another],
     [{ agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] }, ['agents', 1], another],

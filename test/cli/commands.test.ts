@@ -60,7 +60,7 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
   for (const [line, reason] of [
     ['nothing', 'unknown command'],
     ['agnet list', 'Did you mean agent?'],
-    ['audit', 'these words do not name a command'],
+    ['audit', 'this is not a command'],
     ['token creat', 'Did you mean create?'],
     ['user list --jsn', 'Did you mean --json?'],
     ['user deactivate', 'EMAIL'],
@@ -72,7 +72,7 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
     ['token create --for a@b --scope all', 'Allowed choices are basic'],
     ['token create --for alice@example.com --agent Full', 'It must be a whole number'],
     ['token create --for alice@example.com --tool Full', 'It must be a whole number'],
-    ['help nothing', 'these words do not name a command'],
+    ['help nothing', 'this is not a command'],
     ['validate x --server https://a', '--server requires --complete'],
     ['validate x --complete --server a', '--server: the url must begin with '],
     ['apply x.yaml --prune', 'first try --plan, then give --yes'],

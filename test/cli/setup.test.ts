@@ -69,7 +69,7 @@ t.test('78: without a database a command says what to set, and makes nothing; an
   t.same(readdirSync(folder), [])
   const { run } = await empty(t)
   t.match(await run('user list'), { status: 78, stderr: /lacks the schema of this service: run agentctl init EMAIL/ })
-  const stdout = /^schema +behind: the database lacks the schema of this service: run agentctl init EMAIL$/m
+  const stdout = /^schema +behind \(the database lacks the schema of this service\): run agentctl init EMAIL$/m
   t.match(await run('status'), { status: 0, stdout })
   t.match((await run('migrate')).stdout, /^applied \d{4}_\w+$/m)
   t.match((await run('migrate')).stdout, 'The schema is up to date.')

@@ -83,7 +83,7 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
     ['a: 1\nb: 2\na: 3\n', 'line 3: duplicate key'],
     ['{\n  "a": 1\n  "b": s3cr3t }', 'line 2: multiline implicit key; line 2: block in flow'],
     ['a: 1\n---\nb: 2\n', 'line 2: multiple docs'],
-    ['a: [1', 'line 1: bad indent or unclosed bracket'],
+    ['a: [1', 'line 1: wrong indent or unclosed bracket'],
   ] as const)
     t.throws(() => parseSource(text), { message: `the text cannot be read as JSON or YAML: ${fault}` }, text)
   t.throws(() => parseSource('['.repeat(100_000)), { message: /^the text cannot be read/ })

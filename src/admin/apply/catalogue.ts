@@ -31,20 +31,20 @@ export interface Outcome {
   action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept'
   /** The changed fields with old and new values. For a new row, the old values are the defaults. Secrets are shown as masks. */
   fields: Change[]
-  /** What a new definition or new headers change for the calling model. */
+  /** How a new definition or new headers affect the model that calls the tool. */
   impact?: string[]
   reason?: string
   /** Warnings, for example that secrets will be sent to new addresses. */
   notes?: string[]
 }
 
-/** The planned changes for one list of a document. `store` writes them. */
+/** The planned changes to one list. `store` writes the changes to the database. */
 export interface Plan {
   outcomes: Outcome[]
   store(trx: Transaction<Tables>, actor: Actor): Promise<void>
 }
 
-/** How a list of a document is stored. `noun` names an entry in messages. References contain an id, or the value in the column `named`. */
+/** How a list of a document is stored. Messages call an entry `noun`. A reference contains a row's id, or its value in the column `named`. */
 interface Table {
   noun: string
   table: keyof Tables
@@ -53,9 +53,9 @@ interface Table {
   owner?: 'owner_id' | 'user_id'
   /** SQL: true for deleted agents and inactive users. */
   gone?: RawBuilder<boolean>
-  /** SQL: true for rows that users of the API can rename. Renaming can give two rows the same name, so a row is found by name and owner. */
+  /** SQL: true for rows that users of the API can rename. Renaming can give two rows the same name, so such rows are found by name and owner. */
   renamable?: RawBuilder<boolean>
-  /** The kind of access event to record. Absent if changes to the list do not affect access, or if audit rows record the changes. */
+  /** The kind of access event that a change records. Absent if changes do not affect access, or if audit rows record them. */
   access?: AccessKind
 }
 
@@ -87,7 +87,7 @@ interface Row {
   renamable: boolean
 }
 
-/** Matches the document's entries with the stored rows. The returned catalogue has the faults. */
+/** Matches the document's entries with the stored rows. The returned catalogue also contains the faults that were found. */
 export async function readCatalogue(db: Kysely<Tables>, document: OrganisationDocument): Promise<Catalogue> {
   const catalogue = new Catalogue()
   for (const section of SECTIONS) {
@@ -109,7 +109,7 @@ interface List {
   names: ReadonlyMap<string, readonly Id[]>
 }
 
-/** The rows for the entries of a document, and the ids for its references. */
+/** Knows the row of each entry in a document, and finds the ids for references. */
 export class Catalogue {
   readonly faults: Fault[] = []
   readonly #lists = new Map<SectionName, List>()
@@ -119,7 +119,7 @@ export class Catalogue {
     return this.#lists.get(section)?.matched ?? []
   }
 
-  /** The rows of one list that are not gone and have no entry. */
+  /** The rows of one list that have no entry. Omits deleted agents and inactive users. */
   unnamed(section: SectionName): readonly Row[] {
     return this.#lists.get(section)?.unnamed.filter(({ gone }) => !gone) ?? []
   }
@@ -128,14 +128,14 @@ export class Catalogue {
   resolve(section: SectionName, given: unknown, loc: Loc): Id | null {
     const [id, ...others] = this.#meant(section, given)
     const reference = `${TABLES[section].noun} ${JSON.stringify(given)}`
-    if (others.length > 0) return this.fault(loc, `several records match ${reference}: give the id`, 'ambiguous')
+    if (others.length > 0) return this.fault(loc, `several records match ${reference}: give the id of one`, 'ambiguous')
     if (id !== undefined) return id
     const isTool = section === 'tools' && typeof given === 'string'
-    const rest = isTool ? ' in this document: add its entry, or give its id' : ': correct this value, or add an entry'
+    const rest = isTool ? ' in this document: add its entry, or give its id' : ': correct this value, or add its entry'
     return this.fault(loc, `${reference} not found${rest}`, 'not_found')
   }
 
-  /** The ids that match a reference. A custom tool's name matches only tools in the document, because callers can rename stored tools. */
+  /** The ids that match a reference. A custom tool's name matches only tools with an entry, because callers can rename stored tools. */
   #meant(section: SectionName, given: unknown): readonly Id[] {
     const list = this.#lists.get(section)
     const reference = typeof given === 'object' && given !== null && 'id' in given ? given.id : given
@@ -164,7 +164,7 @@ export class Catalogue {
       const other = namesakes.find(each => each !== row)
       if (name === undefined && row === undefined) this.fault([...loc, named], 'Field required', 'missing')
       if (other !== undefined && !renamable) {
-        const msg = `${noun} ${other.id} already has this ${named}: choose another ${named}, or give the id ${other.id}`
+        const msg = `${noun} ${other.id} already has this ${named}: choose another ${named}, or give this entry the id ${other.id}`
         this.fault([...loc, named], msg, 'name_taken')
       }
       return { entry, loc, row, id: row?.id ?? id, name: String(name ?? row?.name ?? '') }
@@ -176,7 +176,7 @@ export class Catalogue {
     const known = new Set<unknown>()
     for (const { id, entry, name, loc } of matched) {
       const key = entry.id ?? JSON.stringify([folded(section, name), entry.owner])
-      if (known.has(id) || known.has(key)) this.fault(loc, `two entries are for this ${noun}: remove one`, 'duplicate')
+      if (known.has(id) || known.has(key)) this.fault(loc, `two entries match this ${noun}: remove one`, 'duplicate')
       known.add(id).add(key)
     }
     const unnamed = rows.filter(({ id }) => !known.has(id))
@@ -196,7 +196,7 @@ export class Catalogue {
     }
     const id = (owner ?? null) === null ? null : this.#meant('users', owner)[0]
     const [row, ...others] = namesakes.filter(row => row.owner === id)
-    if (others.length > 0) this.fault(loc, `several ${noun}s have this name and owner: give the id`, 'ambiguous')
+    if (others.length > 0) this.fault(loc, `several ${noun}s have this name and owner: add the id of one`, 'ambiguous')
     return row
   }
 
@@ -242,7 +242,7 @@ function grouped<Named extends { name: string }>(section: SectionName, rows: rea
   return groups
 }
 
-/** Returns the id in its stored form. UUIDs become canonical. */
+/** Returns the id in its stored form. Converts UUIDs to their canonical form. */
 function storedId(section: SectionName, given: unknown): Id {
   const id = given as Id // a value of the wrong type matches no row
   return TABLES[section].ids === 'sequence' ? id : (canonicalUuid(String(id)) ?? id)
@@ -258,7 +258,7 @@ export function outcomeOf(section: SectionName, { id, name, isNew }: Matched, fi
   return { section, id, name, action: isNew ? 'created' : fields.length > 0 ? 'changed' : 'unchanged', fields }
 }
 
-/** The planned change of an agent or tool. `version` is the version that was read for the plan; undefined for a new row. */
+/** The planned change of an agent or tool. `version` is the version that the plan is based on. It is undefined for a new row. */
 export interface Planned<T extends ResourceTypes> {
   outcome: Outcome
   version: number | undefined

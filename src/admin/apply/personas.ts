@@ -52,6 +52,6 @@ function mergedContent(before: PersonaContent, match: Matched, catalogue: Catalo
   for (const [relation] of RELATIONS) given[relation] = valueIn(match, relation, catalogue)
   const named = Object.entries(given).filter(([, value]) => value !== undefined)
   const content: PersonaContent = { ...contentOf(before), ...Object.fromEntries(named) }
-  // Omits a share for the owner, who has all rights anyway. The update operation does the same.
+  // Removes the owner from the shares, because the owner has all rights anyway. Updates through the API do the same.
   return { ...content, users: content.users.filter(share => share.id !== content.owner_id) }
 }

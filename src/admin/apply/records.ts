@@ -10,7 +10,7 @@ import { entryInWords, type Refer, valueIn } from './words.js'
 type Row = Record<string, unknown>
 type Section = Exclude<SectionName, 'tools' | 'agents'>
 
-/** A table of links, for example between groups and users. A document shows the links of a record as lists in the record. */
+/** A table of links, for example between groups and users. In a document, each record contains its links as lists. */
 interface Link {
   table: keyof Tables
   owner: 'user_group_id' | 'document_set_id'
@@ -82,12 +82,12 @@ function linkOf(field: string, table: keyof Tables, column: string): Link {
 
 export const RECORD_SECTIONS = Object.keys(SHAPES) as Section[]
 
-/** Returns the link tables of a list. If a row is removed, its links are removed too. */
+/** Returns the link tables of a list. `removeRow` also deletes the links of a row from these tables. */
 export function linksOf(section: Section): readonly Link[] {
   return SHAPES[section].links ?? []
 }
 
-/** Reads the rows of one list with their links, sorted by id (users by email). */
+/** Reads the rows of one list with their links. Sorts users by email, and other rows by id. */
 async function readRecords(db: Kysely<Tables>, section: Section): Promise<Map<Id, Row>> {
   const { table, named } = TABLES[section]
   const columns = sql.join(['id', ...Object.keys(SHAPES[section].columns)].map(column => sql.ref(column)))

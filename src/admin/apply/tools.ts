@@ -31,7 +31,7 @@ import { readSource } from '../source.js'
 import { type Catalogue, type Matched, outcomeOf, type Plan, type Planned, storeInOrder } from './catalogue.js'
 import { valueIn } from './words.js'
 
-/** The inputs that applying tools needs besides the document. */
+/** What `planTools` needs in addition to the document. */
 export interface ToolSurroundings {
   ring: KeyRing
   /** The environment variables for `${env:NAME}` references. */
@@ -40,7 +40,7 @@ export interface ToolSurroundings {
   baseDir?: string
 }
 
-/** The requested changes of one tool. The API's rules apply to `fields` but not to `columns`. Absent fields and columns stay unchanged. */
+/** The requested changes to one tool. The API's rules apply to `fields` but not to `columns`. Absent fields and columns stay unchanged. */
 interface GivenTool {
   fields: ToolUpdateFields
   columns: Partial<ToolContent>
@@ -88,7 +88,7 @@ function blankTool(id: number): ToolState {
   return { ...BLANK_TOOL, id, headers: [] as unknown[] } as ToolState
 }
 
-/** Applies the rules of the API, but also allows changes to built-in and MCP tools. If a rule is violated, adds faults to the catalogue and returns undefined. */
+/** Applies the API's rules, but allows changes to built-in and MCP tools. If the change breaks a rule, adds faults and returns undefined. */
 function decideAsOperator(
   state: ToolState,
   { fields, columns }: GivenTool,
@@ -170,7 +170,7 @@ async function givenHeaders(
     const loc = [...match.loc, 'custom_headers', index, 'value']
     const own = stored.find(({ headerName }) => headerName.toLowerCase() === key.toLowerCase())
     if (written === undefined && own === undefined) {
-      catalogue.fault(loc, 'no value of this header is stored: give a value', 'missing')
+      catalogue.fault(loc, 'this header has no stored value: add a value', 'missing')
     }
     const value = written?.replace(/\$\{env:(\w+)\}/g, (_, name: string) => {
       const text = name.startsWith(PREFIX) ? env[name] : undefined
@@ -205,7 +205,7 @@ function givenDefinition(
     return {}
   }
   if (value === undefined) {
-    if (isNew && !in_code_tool_id && !mcp_server) catalogue.fault(at, 'a new custom tool needs a definition', 'missing')
+    if (isNew && !in_code_tool_id && !mcp_server) catalogue.fault(at, 'add definition or definition_file', 'missing')
     return {}
   }
   const text = JSON.stringify(value)

@@ -7,7 +7,7 @@ import { type Catalogue, type Id, type Matched, SECTIONS, TABLES } from './catal
 
 /* Converts column names and row ids to the field names and references of documents, and back. */
 
-/** Returns how a document refers to a row: by its name or email if that is unique, otherwise by an object with its id. Returns an unknown id unchanged. */
+/** Returns a reference to a row: its name or email if unique, otherwise an object with its id. Returns an unknown id unchanged. */
 export type Refer = (section: SectionName, id: Id | null) => unknown
 
 /** Reads all names that references can contain. Returns a function that makes references. */
@@ -31,8 +31,8 @@ export async function readReferences(db: Kysely<Tables>): Promise<Refer> {
 }
 
 /**
- * The field `word` of an entry contains references to the list `section`. If the field contains objects, their member `key` contains the
- * reference.
+ * The field `word` of an entry contains references to the list `section`. If the field contains objects, the reference is in their property
+ * `key`.
  */
 interface Reference {
   word: string
@@ -58,7 +58,7 @@ const REFERENCES: Readonly<Record<string, Reference>> = {
   ),
 }
 
-/** Returns the value of a column or list in an entry, with ids in place of references. Returns undefined if the entry omits the field. */
+/** Returns an entry's value for a column or list, with ids in place of references. Returns undefined if the entry omits the field. */
 export function valueIn({ entry, loc }: Matched, field: string, catalogue: Catalogue): unknown {
   const { word, section, key, isShare } = REFERENCES[field] ?? { word: field }
   const given = entry[word]
@@ -94,7 +94,7 @@ export function entryInWords(row: object, refer: Refer): Record<string, unknown>
   return Object.fromEntries(Object.entries(row).map(([field, value]) => inWords(field, value, refer)))
 }
 
-/** Returns the changes with the field names and references of documents. */
+/** Returns the changes with field names and references as in documents. */
 export function changesInWords(changes: readonly Change[], refer: Refer): Change[] {
   return changes.map(change => {
     const [field, from] = inWords(change.field, change.from, refer)

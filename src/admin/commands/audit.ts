@@ -12,7 +12,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .description('Lists the entries of the audit trail, newest first.')
     .addOption(new Option('--kind <KIND>', 'only entries of this kind').choices(LISTED_KINDS))
     .option('--subject <ID>', 'only entries about the records with this id, or about the user with this email')
-    .option('--since <DATE>', 'only entries at or after this time (RFC 3339; UTC if it has no offset)', dateTime)
+    .option('--since <DATE>', 'only entries at or after this time (RFC 3339, by default in UTC)', dateTime)
     .option('--until <DATE>', 'only entries before this time', dateTime)
     .option('--limit <COUNT>', 'only the newest COUNT entries', wholeNumber, 100)
   line
@@ -39,7 +39,7 @@ async function listCommand(
   call: CommandLine,
   { limit, ...filter }: AuditFilter & { limit: number },
 ): Promise<undefined> {
-  // Reads one more row than shown, to know whether there are more.
+  // Reads one more row than it shows, to find out whether older rows exist.
   const rows = await listAudit(await call.db(), { ...filter, limit: limit + 1 })
   call.list(rows.slice(0, limit), {
     TIME: row => row.at,

@@ -153,7 +153,7 @@ export class CommandLine {
   }
 }
 
-/* Parsers of options and arguments. Commander adds the option's name to their errors. */
+/* Parsers of options and arguments. Commander adds the option's name to their error messages. */
 
 /** Parses a whole number from 1 to 2,147,483,647. */
 export function wholeNumber(text: string): number {

@@ -56,9 +56,9 @@ async function rotateCommand(call: CommandLine): Promise<number> {
   const rotation = await rotateKeys(await call.db(), ring, call.actor)
   const { values, tools, left_tools: left } = rotation
   call.answer(rotation, () => {
-    call.print(`encrypted again with ${ring.currentId}: ${counted(values, 'value')} of ${counted(tools, 'tool')}`)
+    call.print(`encrypted again with key ${ring.currentId}: ${counted(values, 'value')} of ${counted(tools, 'tool')}`)
     if (left.length > 0)
-      call.print(`skipped, because values cannot be decrypted (see agentctl keys status): tools ${left.join(', ')}`)
+      call.print(`skipped tools ${left.join(', ')}, because values cannot be decrypted: see agentctl keys status`)
   })
   return left.length > 0 ? EXIT.findings : EXIT.ok
 }

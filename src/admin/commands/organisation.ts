@@ -17,10 +17,10 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .description(
       'Changes the database to match an organisation document.\n' +
         'FILE is YAML or JSON; - is standard input. Records are found by id, or else by name (users: by email; agents and tools: by name and owner). Fields that an entry omits keep their values.\n' +
-        `In a header value, ${placeholder('AGENTS_NAME')} stands for the environment variable AGENTS_NAME; only names that begin with AGENTS_ are allowed. A header without a value keeps its stored value.\n` +
-        'With --prune, records without an entry are removed if the document contains their list: agents are marked as deleted, users are deactivated, and other records are deleted unless they are in use.',
+        `In the value of a tool header, ${placeholder('AGENTS_NAME')} stands for the environment variable AGENTS_NAME; only names that begin with AGENTS_ are allowed. A header without a value keeps its stored value.\n` +
+        'With --prune, records without an entry are removed from each list that the document contains: agents are marked as deleted, users are deactivated, and other records are deleted unless they are in use.',
     )
-    .option('--prune', 'destructive: remove records without an entry if the document contains their list')
+    .option('--prune', 'destructive: remove records without an entry from each list in the document')
     .option('--yes', 'confirm --prune; first check the changes with --plan')
     .option('--plan', 'only show the changes; exit status 2 if there are any')
   line
@@ -43,7 +43,7 @@ async function applyCommand(
     const [ring, database, { env, actor }] = [await call.ring(), await call.database(), call]
     const keys = await unusableKeys(database.db, ring)
     if (keys.length > 0)
-      throw new Refusal(`keys for stored secrets are missing or wrong (see agentctl keys status): ${keys.join(', ')}`)
+      throw new Refusal(`keys for stored secrets are missing or wrong: ${keys.join(', ')}. See agentctl keys status`)
     const given = { env, plan, prune, ring, actor, baseDir: dirname(resolve(file)) }
     const report = await applyOrganisation(database, source.value, given)
     const counts = countOutcomes(report)
@@ -93,7 +93,7 @@ function changeText({ from, to }: Change, isNew: boolean): string | string[] {
   const [before, after] = [from, to].map(list => new Set<string>(Array.isArray(list) ? list.map(textOf) : []))
   const lost = [...(before ?? [])].filter(item => !after?.has(item)).map(item => `- ${item}`)
   const gained = [...(after ?? [])].filter(item => !before?.has(item)).map(item => `+ ${item}`)
-  return lost.length + gained.length > 0 ? [...lost, ...gained] : ['(in another order)']
+  return lost.length + gained.length > 0 ? [...lost, ...gained] : ['(only the order changed)']
 }
 
 async function exportCommand(call: CommandLine): Promise<undefined> {

@@ -12,17 +12,17 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
     .add(user, 'create <EMAIL>', 'bob@example.com --permission manage:actions', createCommand)
     .description('Creates a user.\nTo set groups, or to change permissions later, use agentctl apply.')
     .option('--service-account', 'create a service account instead of a person')
-    .addOption(new Option('--permission <NAME>', 'a permission; includes the choices before it').choices(PERMISSIONS))
+    .addOption(new Option('--permission <NAME>', 'each permission includes those before it').choices(PERMISSIONS))
   line.add(user, 'list', '', listCommand).description('Lists the users.')
   line
     .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
     .description(
-      'Deactivates a user: their tokens stop working at once.\nThey work again if agentctl apply sets the field active of the user to true. Revoke a token to stop it for good.',
+      'Deactivates a user: all tokens of the user stop working at once.\nThe tokens work again if agentctl apply sets the field active of the user to true. To stop a token for good, revoke it.',
     )
   line
     .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)
     .description(
-      'Erases a person: closes the account, removes its email and IP addresses, withdraws its open proposals and deletes its messages and reasons in proposals.\n' +
+      'Erases a person: closes the account, removes the email and IP addresses, withdraws open proposals, and deletes the messages and reasons that the person wrote in proposals.\n' +
         'EMAIL can also be an id. Agents and tools of the person remain, and `audit verify` still succeeds.\n' +
         'Not erased: log files, backups, request ids that clients chose, and texts in agents, tools and proposed changes (ops/audit.md lists more).',
     )
@@ -75,7 +75,7 @@ async function eraseCommand(
   const { email, id, has_account } = erased
   const rows = counted(erased.audit_rows, 'audit row')
   const account = has_account ? `close the account ${email} (${id}), revoke its tokens, remove its email, ` : ''
-  const would = `Would ${account}remove the person's IP addresses from ${rows} and from access events, withdraw the person's open proposals, and delete the person's messages and reasons in proposals.`
+  const would = `Would ${account}remove the person's IP addresses from ${rows} and from access events, withdraw the person's open proposals, and delete the messages and reasons that the person wrote in proposals.`
   call.answer(erased, () => {
     if (!plan) return call.print(`erased ${email} (removed the IP addresses from ${rows})`)
     call.print(would)

@@ -74,14 +74,14 @@ export function programOf(line: CommandLine): Command {
   return program
 }
 
-/** Returns all commands below `from`, without groups of commands. */
+/** Returns all commands under `from`, except command groups. */
 export function allCommands(from: Command): Command[] {
   return from.commands.flatMap(command => (command.commands.length > 0 ? allCommands(command) : [command]))
 }
 
 const MISCONFIGURED = [InvalidConfiguration, KeyRingMissing, NotConfigured, ServerUnfit]
 const IN_DOUBT =
-  'the connection to the database was lost. If this command changes anything, the change may be stored: look for it with agentctl audit list --limit 5 (after migrate: with agentctl status) before you repeat the command. If the command created a token but did not show it, revoke that token'
+  'the connection to the database was lost. If this command changes anything, the change may be stored: look for it with agentctl audit list --limit 5 (for migrate, use agentctl status) before you repeat the command. If the command created a token but did not show it, revoke that token'
 
 function explained(error: unknown, { env, connected }: CommandLine): [status: number, message: string] {
   const message = error instanceof Error ? error.message : String(error)
@@ -90,7 +90,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
     return [
       EXIT.usage,
       isGroup
-        ? 'these words do not name a command: a group such as token needs one of its commands, as in agentctl token list'
+        ? 'this is not a command: after a group such as token, give one of its commands, as in agentctl token list'
         : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
     ]
   }

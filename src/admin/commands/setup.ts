@@ -66,6 +66,6 @@ async function statusCommand(call: CommandLine): Promise<undefined> {
     call.print(`version   ${VERSION}`)
     call.print(`database  ${description}: ${server}, ${size}${read_only ? ', read only' : ''}`)
     const { lack, command } = schema.kind === 'behind' ? schemaAdvice(schema) : {}
-    call.print(`schema    ${lack === undefined ? schema.kind : `behind: ${lack}: run ${command}`}`)
+    call.print(`schema    ${lack === undefined ? schema.kind : `behind (${lack}): run ${command}`}`)
   })
 }

@@ -17,9 +17,9 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .option('--tool <ID...>', 'bind the token to this tool; repeatable', wholeNumbers)
     .option('--expires <TIME>', 'lifetime, such as 12h, 30d or never (default: 90d)', lifeS)
     .option('--read-only', 'allow reads, validations and dry runs, but no changes')
-    .addOption(new Option('--runtime', 'like --read-only, plus reads of header values').conflicts('readOnly'))
-    .addOption(new Option('--proposals-only', 'like --read-only, plus proposals').conflicts(['readOnly', 'runtime']))
-    .option('--require-if-match', 'refuse updates without If-Match')
+    .addOption(new Option('--runtime', 'like --read-only, but can read header values').conflicts('readOnly'))
+    .addOption(new Option('--proposals-only', 'like --read-only, but can propose').conflicts(['readOnly', 'runtime']))
+    .option('--require-if-match', 'refuse updates without the If-Match header')
   line
     .add(token, 'list', '--for ci@example.com', listCommand)
     .description('Lists tokens, without their secrets.')

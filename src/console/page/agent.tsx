@@ -14,7 +14,7 @@ interface AgentRecord extends Row {
 
 const EMPTY = { system_prompt: '', tools: [], users: [], groups: [], is_public: false, starter_messages: [] }
 const FRESH: AgentRecord = { ...BLANK, ...EMPTY }
-/** The fields that a creation requires but that have no controls in the form. */
+/** The values of a new agent for the required fields that have no controls in the form. */
 const REQUIRED = {
   ...{ document_set_ids: [], num_chunks: 10, recency_bias: 'auto', task_prompt: '', datetime_aware: true },
   ...{ llm_filter_extraction: true, llm_relevance_filter: false },
@@ -59,7 +59,7 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
         linkOf={({ id }) => ({ href: `#/tools/${id}` })}
         onChange={typed('tools')}
       />
-      <h2>Who may use it</h2>
+      <h2>Who can use this agent</h2>
       <Check label="Everybody" checked={shown.is_public === true} onChange={typed('is_public', mayShare)} />
       <Chips
         noun="group"

@@ -7,7 +7,7 @@ import { classHighlighter } from '@lezer/highlight'
 import { basicSetup, minimalSetup } from 'codemirror'
 import { useEffect, useRef } from 'preact/hooks'
 
-/** Additional characters to mark, because they are invisible or change the direction of text. */
+/** More characters that the editor marks, because they are invisible or change the direction of text. */
 const SPECIAL = /(?![\n\t])[\p{Default_Ignorable_Code_Point}\u2060-\u206f]/gu
 const nonce = document.querySelector<HTMLScriptElement>('script[nonce]')?.nonce ?? ''
 const BASE = [EditorView.cspNonce.of(nonce), highlightSpecialChars({ addSpecialChars: SPECIAL })]

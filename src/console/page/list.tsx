@@ -28,7 +28,7 @@ const cellsOf = (row: Row | Proposal): [name: string, ...string[]] => {
   return [name, row.message, row.author.email, dated(row.created_at)]
 }
 
-const HINT = 'People can propose changes to agents that they see and to tools that they may update.'
+const HINT = 'Users can propose changes to agents that they can see and to tools that they can update.'
 const SECOND: Record<string, [string, ListName] | undefined> = {
   agents: ['Deleted agents', 'deleted agents'],
   proposals: ['Include my ended proposals', 'proposals'],
@@ -47,9 +47,9 @@ export function List({ view, rights }: { view: Kind | 'proposals'; rights: Right
   const found = rows.filter(row => isFound([row.id, ...cellsOf(row)].join(' ')))
   if (isProposals) found.reverse()
   const noun = list.slice(0, -1)
-  const part = found.length < rows.length ? `${found.length.toLocaleString('en')} of ` : ''
-  const state = `${part}${counted(rows.length, noun)}${isAll ? '' : ' read so far'}`
-  const none = isProposals ? HINT : `This token sees no ${noun}s.`
+  const part = found.length < rows.length ? `${found.length.toLocaleString('en')} found among ` : ''
+  const state = `${part}${counted(rows.length, noun)}${isAll ? '' : ' loaded so far'}`
+  const none = isProposals ? HINT : `This token cannot see any ${noun}s.`
   return (
     <View title={titled(view)} loaded={loaded} state={isAll || rows.length > 0 ? state : ''}>
       <search class="bar">
@@ -79,7 +79,7 @@ export function List({ view, rights }: { view: Kind | 'proposals'; rights: Right
           </tbody>
         </table>
       )}
-      {found.length > SHOWN && <Note text={`Only the first ${SHOWN} are shown. Search for the others.`} />}
+      {found.length > SHOWN && <Note text={`Only the first ${SHOWN} are shown. Search to find others.`} />}
     </View>
   )
 }

@@ -56,14 +56,14 @@ function Head({ address, rights: { me, writes, proposes } }: { address: string; 
         ))}
       </nav>
       <p>
-        <bdi>{visible(me.user.email)}</bdi> {writes ? '' : proposes ? 'proposes only' : 'reads only'}
+        <bdi>{visible(me.user.email)}</bdi> {writes ? '' : proposes ? '(proposals only)' : '(read only)'}
       </p>
       <a href="console">Sign out</a>
     </>
   )
 }
 
-/** If a view fails, shows the error instead. Also shows the typed text until the user opens another view. */
+/** If a view fails, shows the error instead. Below the error, shows the unsaved text until the user opens another view. */
 function Guard({ children }: { children: ComponentChildren }) {
   const [typed, setTyped] = useState('')
   const [fault, again] = useErrorBoundary(() => setTyped([...unsaved.values()].map(read => read()).join('\n')))
@@ -118,7 +118,7 @@ function App() {
         </Guard>
         {rights && isEnded && (
           <Dialog title="Your session has ended" onClose={() => setEnded(false)}>
-            <SignIn title="Sign in again, to go on where you were" onSignedIn={signedIn} />
+            <SignIn title="Sign in again to continue where you were" onSignedIn={signedIn} />
           </Dialog>
         )}
       </main>

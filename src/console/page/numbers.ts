@@ -3,7 +3,7 @@ type Raw = { rawJSON: string }
 type Exact = { rawJSON(text: string): Raw; isRawJSON(value: unknown): value is Raw }
 export const { rawJSON, isRawJSON } = JSON as unknown as Exact
 
-/** Returns the number that a JSON text represents. If a JavaScript number would change the text, returns an object that is serialized as the original text. */
+/** Parses a JSON number. If a JavaScript number would be written differently, returns an object that is serialized as the original text. */
 export const numberOf = (text: string) =>
   String(Number(text)) === text && Math.abs(Number(text)) <= Number.MAX_SAFE_INTEGER ? Number(text) : rawJSON(text)
 

@@ -7,7 +7,7 @@ export interface Loaded<T> {
   data?: T
   problem?: unknown
   again(): void
-  /** True if the data are requested again automatically while the service is unavailable. */
+  /** True if the page requests the data again automatically after the service was unavailable. */
   repeats: boolean
 }
 
@@ -33,7 +33,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
 export const useLists = (isWanted: boolean, ...lists: ListName[]): Row[][] =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted).data ?? []
 
-/** The action of a button. `isBusy` is true while the action runs, and `problem` is its error. A function that the action returns runs only if the button still exists. */
+/** `act` runs `work`. `isBusy` is true meanwhile, and `problem` is the error. A function that `work` returns is called if the view is still open. */
 export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
   const isHere = useRef(true)
@@ -49,25 +49,25 @@ export function useAction<T extends unknown[]>(work: (...given: T) => Promise<un
   return { ...state, act, forget }
 }
 
-/** Explains a failure and offers a next step. The problem is a refusal, a sentence, or an error of the page itself. */
+/** Explains a failure and offers a next step. `problem` is a `Refusal`, a message, or an error in the page itself. */
 export function Problem({ problem, again, repeats }: Partial<Loaded<unknown>>) {
   if (!problem) return null
   const refusal = problem instanceof Refusal ? problem : undefined
   const isOurs = problem instanceof Error && !refusal
   const isStale = refusal?.status === 412
-  const said = isStale ? 'Somebody changed this since you opened it' : (refusal?.message ?? problem)
-  const wait = refusal?.retryS ? `Wait ${refusal.retryS} s.` : ''
+  const said = isStale ? 'Somebody has changed this since you opened it' : (refusal?.message ?? problem)
+  const wait = refusal?.retryS ? `Wait ${refusal.retryS} s, then try again.` : ''
   const lines = [
-    repeats && isAway(refusal) ? 'This page tries again by itself.' : isOurs ? String(problem) : wait,
+    repeats && isAway(refusal) ? 'This page tries again automatically.' : isOurs ? String(problem) : wait,
     isStale ? 'What you typed is kept.' : '',
     ...(refusal?.faults ?? []).map(({ loc, msg }) => `${titled(loc.slice(1).join('.'))}: ${msg}`),
-    ...(refusal?.body.changed ?? []).map(({ by, field, at }) => `${by} changed ${titled(field)}, ${dated(at)}`),
+    ...(refusal?.body.changed ?? []).map(({ by, field, at }) => `${dated(at)}: ${by} changed ${titled(field)}`),
   ]
   return (
     <div class="problem" role="alert">
       <h2>{visible(isOurs ? 'An error occurred in this page' : said)}</h2>
       <Lines lines={lines.filter(text => text !== '')} />
-      {again && refusal?.reason !== 'ended' && <Button label={isStale ? 'Look again' : 'Try again'} onClick={again} />}
+      {again && refusal?.reason !== 'ended' && <Button label={isStale ? 'Load changes' : 'Try again'} onClick={again} />}
     </div>
   )
 }
@@ -100,7 +100,7 @@ export function Field({ label, onChange, rows, ...rest }: FieldProps) {
   )
 }
 
-/** A search field. `isFound`: true if a text contains all words in the field. */
+/** Returns a search field, and a function `isFound` that returns true if a text contains all words in the field. */
 export function useSearch(placeholder: string) {
   const [value, onChange] = useState('')
   const words = value.toLowerCase().split(/\s+/)
@@ -157,7 +157,7 @@ interface PairsProps {
   noun: string
   members: [string, string]
   rows: Pair[]
-  /** The stored items. Given only if their values are secret. */
+  /** The stored pairs. Set only if their values are secret. */
   stored?: Pair[]
   lines?: number
   onChange?: ((rows: Pair[]) => void) | undefined
@@ -201,7 +201,7 @@ function Part({ as: Tag, text, isFirst, isLast }: Run & { isFirst: boolean; isLa
     <>
       {visible(text.slice(0, start))}
       <details>
-        <summary>{(end - start).toLocaleString('en')} characters that are the same</summary>
+        <summary>{(end - start).toLocaleString('en')} unchanged characters</summary>
         {visible(text.slice(start, end))}
       </details>
       {visible(text.slice(end))}
@@ -210,7 +210,7 @@ function Part({ as: Tag, text, isFirst, isLast }: Run & { isFirst: boolean; isLa
 }
 
 export function Differences({ list }: { list: Difference[] }) {
-  if (list.length === 0) return <Note text="Nothing differs." />
+  if (list.length === 0) return <Note text="There are no differences." />
   return list.map(({ title, runs }) => (
     <section key={title} class="difference">
       <h2>{visible(title)}</h2>
@@ -225,7 +225,7 @@ export function Differences({ list }: { list: Difference[] }) {
 
 let opener: HTMLElement | undefined
 
-/** A dialog. Closing the dialog focuses the element that opened it or, if that element is gone, the last opener outside dialogs. */
+/** A dialog. When it closes, the focus returns to the element that opened it. If that is gone, it returns to the last opener outside dialogs. */
 export function Dialog({ title, ...rest }: { title: string; onClose: () => void; children: ComponentChildren }) {
   const place = useRef<HTMLDialogElement>(null)
   useLayoutEffect(() => {
@@ -292,7 +292,7 @@ interface ViewProps {
   children?: ComponentChildren
 }
 
-/** A view. The title is focused when the view opens, so that screen readers announce the view. */
+/** A view. When it opens, its title gets the focus, so that screen readers announce the view. */
 export function View({ title, tags = [], state, loaded, children }: ViewProps) {
   const heading = useRef<HTMLHeadingElement>(null)
   document.title = `${visible(title)} - Agents and tools`

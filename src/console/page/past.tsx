@@ -27,7 +27,7 @@ function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) 
   const { version, action, fields } = change
   const [before, numbered] = [version - 1, view === 'proposals' ? '' : `Version ${version}, `]
   const time = new Date(change.at).toLocaleTimeString(undefined, { timeStyle: 'short' })
-  const note = isNamed ? time : `by ${authorOf(change)}, ${dated(change.at)}`
+  const note = isNamed ? time : `by ${authorOf(change)} on ${dated(change.at)}`
   const isCompared = view !== 'proposals' && isUpdate(change)
   const [Box, Head] = isCompared ? (['details', 'summary'] as const) : (['div', 'p'] as const)
   return (
@@ -50,7 +50,7 @@ function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) 
   )
 }
 
-const UNREAD = 'This version cannot be read: the record is deleted or hidden from you, or this version deleted it'
+const UNREAD = 'This version cannot be shown: the record is deleted, you cannot see it, or this version deleted it'
 type VersionProps = { view: Kind; id: number; version: number }
 
 function Between({ view, id, version }: VersionProps) {
@@ -134,7 +134,7 @@ export function Changes({ writes }: { writes: boolean }) {
   const dayOf = (change: Change) =>
     `${new Date(change.at).toLocaleDateString(undefined, { dateStyle: 'full' })}, ${authorOf(change)}`
   const found = (loaded.data ?? []).filter(one => isFound(`${nameOf(one)} ${whatOf(one)} ${dayOf(one)}`))
-  const state = `${counted(found.length, 'change')} found in the newest ${rows.toLocaleString('en')}, which include changes that you cannot see.`
+  const state = `Found ${counted(found.length, 'change')} that you can see among the newest ${rows.toLocaleString('en')}.`
   return (
     <View title="Changes" loaded={loaded} state={state}>
       <search class="bar">{field}</search>

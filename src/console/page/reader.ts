@@ -52,7 +52,7 @@ const NUMBER: ScalarTag = {
 }
 const OPTIONS = { prettyErrors: false, merge: true, customTags: (tags: Tags): Tags => [NUMBER, ...tags] }
 
-/** Refuses numbers that have no exact form in JSON, such as `.inf` and large hexadecimal numbers. */
+/** A replacer for `JSON.stringify`. Throws for numbers that JSON cannot represent exactly, such as `.inf` and large hexadecimal numbers. */
 function writable(name: string, value: unknown) {
   if (typeof value !== 'number' || Math.abs(value) <= Number.MAX_SAFE_INTEGER) return value
   throw Error(`JSON cannot hold the number in "${name}" exactly. Write the number in decimal digits or in quotes.`)
@@ -78,7 +78,7 @@ function readYaml(text: string): Read {
   return json?.[0] === '{' ? { json } : { fault: { from: 0, to: 1, msg: NO_DOCUMENT } }
 }
 
-/** Applies the edits of a completion. Keeps YAML comments and the form of numbers. If the result differs from `definition`, returns `definition`. */
+/** Applies the edits of a completion to `text`. Keeps YAML comments and the form of numbers. Returns `definition` if the result differs. */
 function edited(text: string, definition: string, edits: Edit[]): string {
   const [asJson, completed] = [isJson(text), parsed(definition)]
   const document = asJson ? new Document(parsed(text), OPTIONS) : parseDocument(text, OPTIONS)

@@ -7,7 +7,7 @@ import { History, readHistory } from './past.js'
 import { ask, KINDS, type Kind, leaveTo, mayDrop, newKey, outcome, type Rights, type Row, unless } from './service.js'
 import { outline, titled } from './texts.js'
 
-/** A stored record with its history, and the user's edits. A new record has the id 0, and the values of `fresh`. */
+/** Loads a stored record and its history, and keeps the user's edits. A new record has the id 0 and the values of `fresh`. */
 export function useRecord<T extends Row>(view: Kind, id: number, rights: Rights, fresh: T) {
   const [edits, setEdits] = useState<Partial<T>>(outcome.address === location.hash ? outcome.edits : {})
   const loaded = useLoad(async signal => {
@@ -40,7 +40,7 @@ interface FrameProps {
   of: Omit<ReturnType<typeof useRecord<Row>>, 'typed' | 'changed' | 'shown'> & { shown: object }
   body: object
   created: object
-  /** A changed definition as JSON; null while it is being checked or has faults. */
+  /** The changed definition as JSON. Null if it is still being checked or has faults. */
   definition?: string | null | undefined
   typedText?: (() => string) | undefined
   effect?: ComponentChildren
@@ -58,17 +58,17 @@ export function Frame(props: FrameProps) {
   const { of, body, definition, typedText, isSecret, note, top, children } = props
   const { view, id, rights, loaded, past, now, record, mayEdit, mayPropose, mayCreate } = of
   const [way, setWay] = useState<Way>()
-  const [isDirect, setDirect] = useState(true) // false once the service has demanded a proposal
+  const [isDirect, setDirect] = useState(true) // false after the service has refused to save without approval
   const { noun } = KINDS[view]
   const names = [...Object.keys(body), ...(definition === undefined ? [] : ['definition'])]
   const isChanged = names.length > 0
-  const { custom_headers: _, ...open }: { custom_headers?: unknown } = body // headers are secret
+  const { custom_headers: _, ...open }: { custom_headers?: unknown } = body // header values are secret
   const read = () => `${outline(open)}\n${typedText?.() ?? ''}`
   useUnsaved(`Your changes to ${record?.name || `this ${noun.toLowerCase()}`}`, isChanged, read)
   const restores = !isChanged && rights.writes && (mayEdit || (!now && view === 'agents'))
   const isDeleted = loaded.data !== undefined && !now
   const isTool = view === 'tools'
-  const isListed = id > 0 && (isTool || isDeleted) // a tool's owner and a deleted agent's name are only in lists
+  const isListed = id > 0 && (isTool || isDeleted) // only lists contain a tool's owner and a deleted agent's name
   const page = `${KINDS[view].path}?limit=1&after=${id - 1}${isTool ? '' : '&deleted=true'}`
   const list = useLoad(async signal => isListed && (await ask<Row[]>('GET', page, { signal })).data, isListed).data
   const [listed] = (list || []).filter(row => row.id === id)
@@ -106,7 +106,7 @@ export function Frame(props: FrameProps) {
         <section class="bar savebar" aria-label="Not saved">
           <p>
             Not saved: {names.map(titled).join(', ')}.
-            {definition === null && ' Saving is possible once the definition is checked and has no faults.'}
+            {definition === null && ' You can save when the definition is checked and has no faults.'}
             {isSecret && mayPropose && ' A proposal cannot contain header values, so these changes cannot be proposed.'}
             {note && ` ${note}`}
           </p>
@@ -160,11 +160,11 @@ function Save({ of, body, created, definition, effect, way, isDirect, ...props }
     const said = [isNew ? 'Created.' : isProposal ? '' : 'Saved.', ...warnings.map(text => `${text}.`)].join(' ')
     return () => leaveTo(way === 'Delete' ? `#/${view}` : addresses[way], said)
   }
-  const title = `${isProposal && !isDirect ? 'This change needs an approval. ' : ''}${way} ${isNew ? `a new ${view.slice(0, -1)}` : `${isProposal ? 'a change to ' : ''}${record?.name}`}?`
+  const title = `${isProposal && !isDirect ? 'This change needs approval. ' : ''}${way} ${isNew ? `a new ${view.slice(0, -1)}` : `${isProposal ? 'a change to ' : ''}${record?.name}`}?`
   return (
     <Review label={way} {...{ title, look, send, onClose: props.onClose }} onStale={of.loaded.again}>
       {effect}
-      {isProposal && <Field label="Message to those who decide" rows={2} value={message} onChange={setMessage} />}
+      {isProposal && <Field label="Message to the approvers" rows={2} value={message} onChange={setMessage} />}
     </Review>
   )
 }

@@ -1,7 +1,7 @@
 import { parsed } from './numbers.js'
 import { visible } from './texts.js'
 
-/* The page has no rules of its own: each view shows answers that any program could request. The token is kept only in memory. */
+/* The page has no rules of its own: each view shows responses that any other client can also get. The token is kept only in memory. */
 
 export interface Me {
   user: Person
@@ -44,13 +44,13 @@ interface Body {
 /** Why a request failed. */
 const SENTENCES = {
   lost: 'No connection to the service',
-  front: 'A server in front of the service answered instead of the service',
+  front: 'A proxy in front of the service answered instead of the service',
   busy: 'The service is busy, or it is being restarted',
   ended: 'This token is invalid, expired or revoked',
   refused: 'The service refused the request',
 }
 
-/** An unsuccessful answer. `status` is 0 if there was no answer. */
+/** An error response. `status` is 0 if the service did not respond. */
 export class Refusal extends Error {
   constructor(
     readonly reason: keyof typeof SENTENCES,
@@ -69,7 +69,7 @@ export class Refusal extends Error {
 export const isAway = (problem: unknown): problem is Refusal =>
   problem instanceof Refusal && ['lost', 'front', 'busy'].includes(problem.reason)
 
-/** Events on the window: the token has become invalid, a user has signed in, or a view must be loaded again. */
+/** The names of events on the window: the token is no longer valid, a user has signed in, or the view must be loaded again. */
 export const EVENTS = { ended: 'session-ended', signedIn: 'signed-in', stored: 'stored' }
 
 export interface Answer<T> {
@@ -93,7 +93,7 @@ interface Options {
   signal?: AbortSignal | undefined
 }
 
-/** Sends a request. Throws `Refusal` if the answer is not a success. Any other error is a fault of the page. */
+/** Sends a request. Throws `Refusal` for an error response or no response. Any other error is a bug in the page. */
 export async function ask<T>(method: string, path: string, options: Options = {}): Promise<Answer<T>> {
   const { body, text = body === undefined ? undefined : JSON.stringify(body), signal } = options
   const headers = {
@@ -133,7 +133,7 @@ export function unless<T>(answer: Promise<Answer<T>>, ...statuses: number[]): Pr
   })
 }
 
-/** An `Idempotency-Key` for one change, so that a retry after a lost answer stores nothing twice. */
+/** Returns an `Idempotency-Key` for one change, so that a retry after a lost response does not store the change twice. */
 export const newKey = () => `"${[...crypto.getRandomValues(new Uint8Array(12))].join('-')}"`
 
 export type Kind = 'agents' | 'tools'
@@ -205,7 +205,7 @@ export interface Proposal {
 }
 
 const BY_ID = ['groups', 'document_set_ids', 'label_ids']
-/** Converts proposed values to edits. Records become ids if the form works with ids. */
+/** Converts proposed values to edits of the form. Replaces records with ids in the fields for which the form uses ids. */
 export function editsOf(changes: Proposal['changes']): object {
   const idsOf = (to: unknown) => (to as Row[]).map(({ id }) => id)
   const editOf = ({ field, to }: Proposal['changes'][number]) => [field, BY_ID.includes(field) ? idsOf(to) : to]
@@ -233,7 +233,7 @@ export async function readAll<T = Row>(
   return rows
 }
 
-/** The parts with unsaved edits, each with a function that returns the typed text. While there are such parts, leaving the page asks for confirmation. */
+/** A description of each unsaved edit, and a function that returns its text. If there are any, the browser asks before it leaves the page. */
 export const unsaved = new Map<string, () => string>()
 addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
 export const mayDrop = (question: string): boolean =>
@@ -242,7 +242,7 @@ export const mayDrop = (question: string): boolean =>
 /** For the view at `address`: a `text` about the stored change, and the `edits` that the form starts with. */
 export const outcome = { address: '', text: '', edits: {} }
 
-/** Opens a view after a change. Forgets the unsaved edits. */
+/** Opens the view at `address` and discards all unsaved edits. */
 export function leaveTo(address: string, text = '', edits: object = {}) {
   unsaved.clear()
   location.assign(address)
@@ -250,12 +250,12 @@ export function leaveTo(address: string, text = '', edits: object = {}) {
   dispatchEvent(new Event(EVENTS.stored))
 }
 
-/** Opens the start view if a different user has signed in. Asks first if typed text would be lost. If the user declines, signs out and throws a message. */
+/** If a different user has signed in, opens the start view. Asks first if typed text would be lost. If the user declines, signs out and throws. */
 export function changePerson({ user: before }: Me, { user: now }: Me) {
   if (before.id === now.id) return
-  if (!mayDrop(`Start anew as ${now.email}?`)) {
+  if (!mayDrop(`Continue as ${now.email}?`)) {
     setToken('')
-    throw `What you typed is kept: sign in as ${before.email} to go on`
+    throw `What you typed is kept: sign in as ${before.email} to continue`
   }
   leaveTo('#/agents')
 }

@@ -1,8 +1,8 @@
 import { diffArrays } from 'diff'
 
-const MAX = { words: 100_000, differences: 1_000 } // two texts with more than `words` characters together are compared by lines
+const MAX = { words: 100_000, differences: 1_000 } // two texts with more than `words` characters in total are compared line by line
 
-/** Invisible characters, and those that change the order of the text around them, are shown by code point. */
+/** Characters that are invisible or change the order of the surrounding text. They are shown as code points. */
 const UNSEEN = /(?![\n\t])[\p{Cc}\p{Default_Ignorable_Code_Point}\u2028-\u202e\u2066-\u2069\ufff9-\ufffb]/gu
 const numbered = (found: string) => `[U+${(found.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}]`
 export const visible = (text: unknown) => String(text ?? '').replace(UNSEEN, numbered)
@@ -12,7 +12,7 @@ export const titled = (name: string) =>
   TITLES[name] ?? (name.charAt(0).toUpperCase() + name.slice(1)).replaceAll('_', ' ')
 export const dated = (at: string) => new Date(at).toLocaleString()
 
-/** Formats a value with one line for each member. Indents nested members. */
+/** Formats a value with one line for each property or item. Indents nested values. */
 export function outline(value: unknown, indent = ''): string {
   if (typeof value !== 'object' || value === null || Object.hasOwn(value, 'rawJSON'))
     return String((value as { rawJSON?: string })?.rawJSON ?? value)
@@ -30,7 +30,7 @@ export function outline(value: unknown, indent = ''): string {
   return entries.map(row).join('\n')
 }
 
-/** Names of fields that are shown as references. Values cannot identify references, because a definition can contain any value. */
+/** The names of fields that contain references. Only the name decides, because a value in a definition can look like a reference. */
 const REFERENCES = /^(owner|users?|groups|tools?|document_sets?|labels?|oauth_config)(_ids?)?$/
 interface Named {
   name?: string
@@ -58,7 +58,7 @@ type Parts = Record<string, unknown>
 const METHODS = /^(get|put|post|delete|options|head|patch|trace)$/i
 const isParts = (value: unknown): value is Parts => typeof value === 'object' && value !== null
 
-/** Splits a definition into titled parts: operations, components and the other members. */
+/** Splits a definition into titled parts: operations, components and the other properties. */
 function partsOf(definition: Parts): [title: string, value: unknown][] {
   return Object.entries(definition).flatMap(([name, value]) => {
     if (!['paths', 'components'].includes(name) || !isParts(value)) return [[`Definition, ${name}`, value]]
@@ -98,7 +98,7 @@ export interface Run {
   text: string
 }
 
-/** Compares two texts by words and URLs, or by lines if they are long. If too much differs, shows the whole text as replaced. */
+/** Compares two texts by words and URLs, or by lines if they are long. If they differ too much, marks the whole text as replaced. */
 export function runsOf(before: string, after: string): Run[] {
   const tokens =
     before.length + after.length > MAX.words

@@ -29,14 +29,14 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const [checked, setFound] = useState<Found | null>(null)
   const of = useRecord<ToolRecord>('tools', id, rights, FRESH)
   const { record, now, shown, typed, changed, isEditable, mayEdit, mayCreate } = of
-  const draft = shown.definition // before the tool is loaded, only a repeated proposal has a definition
+  const draft = shown.definition // before the tool is loaded, only a proposal that is made again has a definition
   const typedText = useRef(draft ? () => JSON.stringify(draft, null, 2) : undefined) // keeps the text while another user's change is loaded
   const stored = useMemo(() => (record?.definition ? JSON.stringify(record.definition, null, 2) : ''), [record])
   const text = useMemo(() => typedText.current?.() ?? stored, [record])
   const isTyped = typedText.current && checked?.text !== stored
   const { description, passthrough_auth, definition } = shown
   const headers = shown.custom_headers?.map(({ key = '', value = '' }) => {
-    const now = isMask(value) && record?.custom_headers?.find(each => each.key === key)?.value // the typed mask may be older than the stored mask
+    const now = isMask(value) && record?.custom_headers?.find(each => each.key === key)?.value // the edits may contain an older mask
     return { key, value: now || (isMask(value) ? '' : value) }
   })
   const custom_headers = headers?.filter(({ value }) => !isMask(value)) // a new tool cannot get a value from a mask
@@ -64,7 +64,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
       created={{ name, description, passthrough_auth, custom_headers, definition }}
       effect={isTyped && checked?.report.impact && <Agents impact={checked.report.impact} target="_blank" />}
       isSecret={(custom_headers?.length ?? 0) > 0}
-      note={isYaml ? 'YAML is stored as JSON: comments are not kept.' : ''}
+      note={isYaml ? 'The YAML is stored as JSON, so its comments are not kept.' : ''}
     >
       <Field label="Name" value={shown.name} onChange={typed('name')} />
       <Field label="Description" rows={3} value={description} onChange={typed('description')} />
@@ -93,7 +93,7 @@ interface Report {
 interface Finding extends Place {
   severity: 'error' | 'warning'
   message: string
-  /** The line in the text that was checked; the text may have changed since. */
+  /** The line in the checked text. The text may have changed since then. */
   line: number
 }
 
@@ -196,7 +196,7 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
     open(event.dataTransfer)
   }
   const goTo = (from: number) => {
-    const anchor = Math.min(from, view.current?.state.doc.length ?? 0) // the text may have changed since
+    const anchor = Math.min(from, view.current?.state.doc.length ?? 0) // the text may have changed since the check
     view.current?.dispatch({ selection: { anchor }, scrollIntoView: true })
     view.current?.focus()
   }
@@ -272,15 +272,15 @@ function Repair({ text, onPut, onClose }: { text: string; onPut(text: string): v
   return (
     <Review key={server} title="Repair" label="Put this into the editor" {...{ look, send, onClose }}>
       <div class="bar">
-        <Field label="Server, if the definition has none" type="url" value={typed} onChange={setTyped} />
-        <Button label="Look again" onClick={() => setServer(typed.trim())} />
+        <Field label="Server URL, if the definition has none" type="url" value={typed} onChange={setTyped} />
+        <Button label="Use this server" onClick={() => setServer(typed.trim())} />
       </div>
     </Review>
   )
 }
 
 function Functions({ list }: { list: { name: string }[] }) {
-  const some = `${counted(list.length, 'function')}${list.length > SHOWN ? `, the first ${SHOWN}:` : '.'}`
+  const some = `${counted(list.length, 'function')}${list.length > SHOWN ? `. The first ${SHOWN} are:` : '.'}`
   return (
     <section>
       <h2>What a model gets</h2>
@@ -303,7 +303,7 @@ export function Agents({ impact: { changes, agents }, target }: { impact: Impact
   const lines = changes.slice(0, SHOWN).map(({ operation, msg }) => (operation ? `${operation}: ${msg}` : msg))
   return (
     <section>
-      <h2>{changes.length > 0 ? 'What changes, and for whom' : 'Used by'}</h2>
+      <h2>{changes.length > 0 ? 'What changes, and for which agents' : 'Used by'}</h2>
       <Lines class="changes" lines={lines} />
       <p class="use">{`${counted(ids.length + others, 'agent')}${unseen}.`}</p>
       <Chips

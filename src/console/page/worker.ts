@@ -1,6 +1,6 @@
 import type { Task } from './reader.js'
 
-/* Access to the worker. Its address is the only text that the page's policy for trusted types accepts. */
+/* Runs tasks in the worker. The page's policy for trusted types allows no other script address than the worker's. */
 interface Factory {
   createPolicy(name: string, rules: { createScriptURL(): string }): { createScriptURL(text: string): string }
 }
@@ -17,14 +17,14 @@ worker.addEventListener('message', ({ data: { id, answer } }) => {
 })
 
 let failure = ''
-const FAILED = 'The part of this page that reads definitions failed, so definitions cannot be checked. Reload the page.'
+const FAILED = 'This page can no longer read definitions, so it cannot check them. Reload the page.'
 worker.addEventListener('error', ({ message }) => {
   failure = `${FAILED} ${message ?? `${ADDRESS} could not be loaded.`}`
   for (const [, reject] of waiting.values()) reject(failure)
   waiting.clear()
 })
 
-/** Runs a task in the worker and returns the result. Throws a sentence if the worker has failed. */
+/** Runs a task in the worker and returns the result. Rejects with a message if the worker has failed. */
 export function inWorker<T>(task: Task): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     if (failure) return reject(failure)
