@@ -68,7 +68,7 @@ t.test('the page is a place to work', { skip }, async t => {
         .locator('dialog .problem', { hasText: /^Somebody has changed this.*\d.*: admin@example\.com changed Prompt/ })
         .waitFor()
       await isClean('a change of somebody else')
-      await press('Load changes')
+      await press('Reload')
       await page.locator('dialog del', { hasText: 'nine' }).waitFor()
       await state('Saved.', 'Save')
       t.match(await agent(), {
@@ -183,7 +183,7 @@ t.test('the page is a place to work', { skip }, async t => {
     t.equal((await send('PATCH', '/persona/3?update_mask=description', { description: 'Ours.' })).statusCode, 200)
     await press('Approve')
     await page.locator('.problem h2', { hasText: /^Somebody has changed this/ }).waitFor()
-    await press('Load changes')
+    await press('Reload')
     await page.getByText('admin@example.com changed Description').waitFor()
     t.match(await page.locator('blockquote').textContent(), 'Shorter <img')
     await isClean('a proposal')
@@ -268,7 +268,7 @@ t.test('the page is a place to work', { skip }, async t => {
     const titled = (title: string) => ({ ...definition, info: { ...definition.info, title } })
     await signIn(tokens.admin)
     const save = async () => {
-      await press('Review and save', 'Load changes')
+      await press('Review and save', 'Reload')
       await page.locator('dialog .difference').first().waitFor()
       await state('Saved.', 'Save')
     }

@@ -67,7 +67,7 @@ export function Problem({ problem, again, repeats }: Partial<Loaded<unknown>>) {
     <div class="problem" role="alert">
       <h2>{visible(isOurs ? 'An error occurred in this page' : said)}</h2>
       <Lines lines={lines.filter(text => text !== '')} />
-      {again && refusal?.reason !== 'ended' && <Button label={isStale ? 'Load changes' : 'Try again'} onClick={again} />}
+      {again && refusal?.reason !== 'ended' && <Button label={isStale ? 'Reload' : 'Try again'} onClick={again} />}
     </div>
   )
 }
