@@ -97,7 +97,7 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
   for (let i = 1; i < 9; i++) lists.push(`l${i}: &l${i} [${nine(`*l${i - 1}`)}]`)
   t.throws(
     () => parseSource(lists.join('\n')),
-    { message: /^the aliases .* expand too far/ },
+    { message: /^the aliases .* expand to too many values/ },
     'aliases of aliases are bounded',
   )
 })

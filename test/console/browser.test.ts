@@ -45,7 +45,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.getByRole('link', { name: 'Chapter editor' }).waitFor()
       await isClean('agents')
       await page.getByLabel('Search').fill('PLANNER alice')
-      await state(/^1 of \d+ agents$/)
+      await state(/^1 found among \d+ agents$/)
       t.match(await page.locator('table').textContent(), '<img src=x', 'a text of a user is a text')
 
       const [before] = (await call('GET', '/persona/1/history', { token: tokens.admin })).json()
