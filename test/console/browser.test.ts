@@ -356,7 +356,7 @@ t.test('the page is a place to work', { skip }, async t => {
     const bad = { status: 502, contentType: 'text/html', body: '<h1>Bad</h1>' }
     await once(/\/tool\?/, route => route.fulfill(bad))
     await page.getByRole('link', { name: 'Tools' }).click()
-    await title(/^A server in front of the service answered/)
+    await title(/^A proxy in front of the service answered/)
     await page.getByText('This page tries again automatically.').waitFor()
     await page.getByRole('link', { name: 'weather', exact: true }).waitFor()
     await once(/\/persona\?/, route => route.abort('connectionrefused'))
