@@ -51,7 +51,7 @@ t.test('whatever ends the embedded server or its service, it runs again and keep
   while (!service.log.includes('its data folder is gone')) await sleep(20)
   t.match(await service.readiness(), {
     status: 503,
-    detail: /it is the embedded PostgreSQL.*the file "log" next to its data folder/,
+    detail: /restarts the embedded PostgreSQL.*the file "log" next to its data folder/,
   })
   t.notOk(existsSync(data), 'no empty database in their place')
   renameSync(`${data}.away`, data)
@@ -68,6 +68,6 @@ t.test('whatever ends the embedded server or its service, it runs again and keep
   t.equal(postmasterPid(), 0)
   t.match(status(), {
     status: 69,
-    stderr: /cannot connect to the database: .*the embedded PostgreSQL, which the service \(npm start\) runs/,
+    stderr: /cannot connect to the database: .*the service \(npm start\) runs and restarts the embedded PostgreSQL/,
   })
 })

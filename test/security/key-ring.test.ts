@@ -44,7 +44,7 @@ t.test('3: keys status names a key that does not open its values; rotation leave
   const rotation = await command('keys', 'rotate', '--json')
   t.equal(rotation.status, 3)
   t.match(JSON.parse(rotation.stdout), { values: 3, tools: 2, left_tools: [11] })
-  t.match((await command('keys', 'rotate')).stdout, /values cannot be decrypted.*tools 11/)
+  t.match((await command('keys', 'rotate')).stdout, /skipped tools 11, because values cannot be decrypted/)
   const after = JSON.parse((await command('keys', 'status', '--json')).stdout)
   t.strictSame(after.findings, [{ place: 'the header X-A of tool 11', key: 'old', problem: 'does_not_open' }])
 

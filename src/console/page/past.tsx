@@ -103,7 +103,7 @@ export function History({ first, ...props }: HistoryProps) {
       {changes.map(change => (
         <Happened {...{ change, ...props }} />
       ))}
-      <Lines lines={last.warnings.filter(text => !text.includes('Link names'))} />
+      <Lines lines={last.warnings.filter(text => !text.includes('; Link has the address'))} />
       <Problem problem={older.problem} again={older.act} />
       {last.next && <Button label="Older changes" disabled={older.isBusy} onClick={older.act} />}
     </section>
