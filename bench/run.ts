@@ -108,7 +108,7 @@ async function main(): Promise<void> {
   const old = against === undefined ? 'another' : processes.packageOf(against).version
   const lines = [
     `| case | a second | p50 ms | p99 ms | ms of service | of ${old} | of the floor | ms of database | over ${old} | over the floor |`,
-    '| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |',
+    '|---|---|---|---|---|---|---|---|---|---|',
   ]
   for (const each of CASES) {
     const sides = [[now], each.isOld ? before : [], each.isOnFloor ? [floor] : []]

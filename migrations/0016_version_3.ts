@@ -85,7 +85,7 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
   await sql`create index access_event_by_subject on access_event (kind, subject)`.execute(db)
 }
 
-/** Adds a type and a view for new audit rows. The view has the columns of the type, the difference and the hashes. The time gets a default. */
+/** Adds a type and a view for new audit rows. The view has the type's columns, `difference`, `previous_hash` and `hash`. `audit.at` gets a default. */
 async function addNewAudit(db: Kysely<unknown>): Promise<void> {
   await sql`
     create type audit_values as (resource_kind text, resource_id integer, version_before integer, version_after integer, actor_id uuid,

@@ -9,7 +9,7 @@ process.stdout.on('error', error => {
   process.stderr.write(`agentctl: cannot write to standard output (${code})\n`)
   process.exit(EXIT.error)
 })
-// An error of standard error is ignored, because the exit status still reports the result.
+// Failed writes to standard error are ignored, because the exit status still reports the result.
 process.stderr.on('error', () => undefined)
 
 process.exitCode = await run(process.argv.slice(2), process.env, {

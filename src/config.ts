@@ -47,7 +47,7 @@ const SETTINGS = Type.Object({
     binDir: Type.Optional(text('PG_BIN_DIR', 'Folder of PostgreSQL binaries for the embedded server.')),
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
     preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Must be off behind a pooler such as PgBouncer.'),
-    poolSize: count('DATABASE_POOL_SIZE', 24, 1, 500, 'Database connections; one token can use half of them.'),
+    poolSize: count('DATABASE_POOL_SIZE', 30, 1, 500, 'Database connections; one token can use half of them.'),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Time limit of each SQL statement.'),
     lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a lock or for earlier requests.'),
   }),

@@ -56,7 +56,7 @@ export class InvalidRequest extends Error {
   }
 }
 
-/** A header value in the request is a mask that matches no stored value. It can be the mask of an older version, which `If-Match` names. */
+/** A header value in the request is a mask that matches no stored value. If `If-Match` names an older version, the mask can be of that version. */
 export class UnknownRedaction extends InvalidRequest {}
 
 /** A refusal with an error code. Invalid requests use `InvalidRequest`. */

@@ -142,7 +142,7 @@ function waitingRoom(db: Kysely<Tables>, service: Service) {
     polled = undefined
     return await withRetries(() => readEnds(db))
   }
-  // A request whose time is over reads without waiting for its turn, because an empty page must mean that nothing changed.
+  // When its time is over, a request reads at once, because an empty page must mean that nothing changed.
   function inTurn(read: () => Promise<Page>, over: Promise<void>): Promise<Page> {
     const page = Promise.race([turn, over]).then(read)
     turn = Promise.all([turn, page.catch(() => undefined)])

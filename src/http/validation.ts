@@ -100,7 +100,7 @@ const JSON_TYPE = /^application\/json\s*(;|$)/i
 /** Parses JSON bodies. Before a body is read, answers 415 for other media types and encodings, and 413 if `Content-Length` exceeds the limit. */
 export function registerBodyParser(app: FastifyInstance): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
-    // The body of a closed connection never ends, even if all of it has arrived.
+    // After the connection is closed, the body never emits `end`, even if all of it has arrived.
     if (request.raw.socket.destroyed) return done(new ClientGone())
     if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse an empty value
     const isRead = request.method !== 'GET' && request.method !== 'HEAD'

@@ -260,7 +260,7 @@ export function linkOf(relation: Relation): Link {
   return FIELDS[relation].link
 }
 
-/** The initial values of a new agent, which the audit row of its creation contains as old values. */
+/** The values of a new row, before the creation fills it. The audit row of the creation has them as the old values. */
 export const BLANK_AGENT = Object.fromEntries(
   CONTENT_FIELDS.map(name => {
     const field: object = FIELDS[name]

@@ -92,7 +92,7 @@ export async function writeLinks(
 
 /**
  * Reads the records in `attached` that the viewer may attach. Also reads tools that the viewer can see but has no right to attach. `locks`: first
- * locks the records as an insert of links does, so that all waiting for locks ends before the rights are checked.
+ * takes the locks that an insert of links takes. The rights are then checked after the last wait for a lock.
  */
 export async function readReferences(
   db: Kysely<Tables>,

@@ -39,7 +39,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const decision = await toolResource
       .decide(db, state, { ...request, ...update }, locks)
       .catch(error => Promise.reject(inVersion(error)))
-    const columns = Object.keys(contentOf(then)) as (keyof ToolContent)[] // `contentOf` returns the keys of `ToolContent`
+    const columns = Object.keys(contentOf(then)) as (keyof ToolContent)[] // the result has exactly these keys
     const differing = columns.filter(column => !sameValue(decision.after[column], then[column]))
     const left = new Map<string, string>(differing.map(column => [column, column]))
     const made = restored(decision, request, left)

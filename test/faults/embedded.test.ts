@@ -57,7 +57,7 @@ t.test('whatever ends the embedded server or its service, it runs again and keep
   renameSync(`${data}.away`, data)
   await service.ready()
   while (!/is gone.*runs again/s.test(service.log)) await sleep(20)
-  t.match(service.log, /has ended; starting it again; its log is .*does not start again yet: .*is gone/s)
+  t.match(service.log, /has ended; starting it again; its log is .*cannot be started again yet: .*is gone/s)
   t.notMatch(service.log, 'DATABASE_URL')
 
   const running = postmasterPid()

@@ -58,7 +58,7 @@ async function rotateCommand(call: CommandLine): Promise<number> {
   call.answer(rotation, () => {
     call.print(`encrypted again with key ${ring.currentId}: ${counted(values, 'value')} of ${counted(tools, 'tool')}`)
     if (left.length > 0)
-      call.print(`skipped tools ${left.join(', ')}, because values cannot be decrypted: see agentctl keys status`)
+      call.print(`skipped tools ${left.join(', ')}, because values cannot be decrypted: run agentctl keys status`)
   })
   return left.length > 0 ? EXIT.findings : EXIT.ok
 }

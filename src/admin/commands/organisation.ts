@@ -18,9 +18,9 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
       'Changes the database to match an organisation document.\n' +
         'FILE is YAML or JSON; - is standard input. Records are found by id, or else by name (users: by email; agents and tools: by name and owner). Fields that an entry omits keep their values.\n' +
         `In the value of a tool header, ${placeholder('AGENTS_NAME')} stands for the environment variable AGENTS_NAME; only names that begin with AGENTS_ are allowed. A header without a value keeps its stored value.\n` +
-        'With --prune, records without an entry are removed from each list that the document contains: agents are marked as deleted, users are deactivated, and other records are deleted unless they are in use.',
+        'With --prune, stored records without an entry are also removed, but only for the lists that the document contains: agents are marked as deleted, users are deactivated, and other records are deleted unless they are in use.',
     )
-    .option('--prune', 'destructive: remove records without an entry from each list in the document')
+    .option('--prune', 'destructive: for each list in the document, remove the stored records without an entry')
     .option('--yes', 'confirm --prune; first check the changes with --plan')
     .option('--plan', 'only show the changes; exit status 2 if there are any')
   line
@@ -43,7 +43,7 @@ async function applyCommand(
     const [ring, database, { env, actor }] = [await call.ring(), await call.database(), call]
     const keys = await unusableKeys(database.db, ring)
     if (keys.length > 0)
-      throw new Refusal(`keys for stored secrets are missing or wrong: ${keys.join(', ')}. See agentctl keys status`)
+      throw new Refusal(`keys for stored secrets are missing or wrong: ${keys.join(', ')}. Run agentctl keys status`)
     const given = { env, plan, prune, ring, actor, baseDir: dirname(resolve(file)) }
     const report = await applyOrganisation(database, source.value, given)
     const counts = countOutcomes(report)

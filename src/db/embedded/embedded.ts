@@ -105,7 +105,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
         tell('runs again')
         told = ''
       } catch (error) {
-        tell(`does not start again yet: ${error instanceof EmbeddedUnavailable ? error.reason : String(error)}`)
+        tell(`cannot be started again yet: ${error instanceof EmbeddedUnavailable ? error.reason : String(error)}`)
       }
     }
   }

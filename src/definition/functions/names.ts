@@ -8,13 +8,13 @@ const FUNCTION_NAME = /^[A-Za-z0-9_-]{1,64}$/
 /** Matches argument names that every model provider accepts. */
 const ARGUMENT_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/
 
-/** `id` is the original name. `instead` returns the name to use if the original name has no letters and digits. */
+/** `id` is the original name. `instead` returns the name to use if the original name has neither letters nor digits. */
 type Wanted = Readonly<{ id: string; instead(): string }>
 
 /**
  * For each operation, returns a unique name that every model provider accepts (`^[A-Za-z0-9_-]{1,64}$`). A valid operationId is kept. In an invalid
  * operationId, accents are removed, and other invalid characters become `_`. A hash of the operationId is appended if the name was cut, is not unique
- * or lost non-ASCII characters. An operationId without letters and digits is replaced with the method and path.
+ * or lost non-ASCII characters. An operationId with neither letters nor digits is replaced with the method and path.
  */
 export function functionNames(operations: readonly Pick<MethodRecord, 'name' | 'method' | 'path'>[]): string[] {
   const wanted = operations.map(({ name, method, path }) => ({
