@@ -7,7 +7,7 @@ import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { Failed, ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction, VersionGone } from '../errors.js'
 import { type FirstAnswer, fillKey, firstAnswer, Repeated, takeKey, wasRemovedSince } from './idempotency.js'
-import { closeProposals } from './open-proposals.js'
+import { closeProposalsIfDeleted } from './open-proposals.js'
 import { isStale, overwrittenBy, requireDirect, requirePrecondition } from './precondition.js'
 import { readState } from './read.js'
 import type { Decision, Job, ResourceTypes, Stored, UpdateRequest, VersionedResource, Written } from './resource.js'
@@ -206,7 +206,7 @@ async function decideAndWrite<T extends ResourceTypes, More>(
     if (decision.changes.length === 0 || dryRun) return { ...made, entry: undefined }
     const entry = auditEntry(resource, state, decision, actor)
     if ((await resource.write(trx, state, decision, viewer, entry)) === undefined) continue
-    await closeProposals(trx, entry)
+    await closeProposalsIfDeleted(trx, entry)
     return { ...made, entry }
   }
   throw new Unavailable('overloaded', `Shares or rights kept changing during this request. ${TRY_AGAIN}`, 'not_applied')

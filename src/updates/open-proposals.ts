@@ -29,7 +29,7 @@ const KEPT = sql`(
   from json_each(fields))`
 
 /** Closes the open proposals of an agent or tool if the change in `entry` deletes it. */
-export async function closeProposals(trx: Kysely<Tables>, entry: AuditEntry): Promise<void> {
+export async function closeProposalsIfDeleted(trx: Kysely<Tables>, entry: AuditEntry): Promise<void> {
   const { resource_kind: kind, resource_id: id, actor_id: by, fields } = entry
   if (!fields.includes('deleted') && !fields.includes('removed')) return
   await endProposals(trx, { state: 'closed', by }, sql<boolean>`resource_kind = ${kind} and resource_id = ${id}`)
