@@ -43,7 +43,7 @@ const keptWhenAbsent = {
 }
 
 interface Changeable {
-  /** `owner`: the owner and administrators change the field. `admin`: only administrators; values from others are ignored, or refused if strict. */
+  /** `owner`: the owner and administrators can change it. `admin`: only administrators can; values from others are ignored, or refused if strict. */
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
   /** True if an empty list from an editor changes nothing, because Onyx's web form always sends an empty list. */
   readonly keptIfEmpty?: true
@@ -260,7 +260,7 @@ export function linkOf(relation: Relation): Link {
   return FIELDS[relation].link
 }
 
-/** The values of a new row, before the creation fills it. The audit row of the creation has them as the old values. */
+/** The values of an agent's row before the creation sets its fields. In the creation's audit row, these are the `from` values. */
 export const BLANK_AGENT = Object.fromEntries(
   CONTENT_FIELDS.map(name => {
     const field: object = FIELDS[name]

@@ -25,7 +25,7 @@ import {
 } from './rules.js'
 import type { PersonaState } from './state.js'
 
-/** Creates agents. Under `/api`, like Onyx, refuses the name of another agent of the caller; for administrators, the name of any other agent. */
+/** Creates agents. Under `/api`, as in Onyx, the name must be unique among the caller's agents or, for administrators, among all agents. */
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'creation',
@@ -43,7 +43,8 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
       .$if(!isAdmin(request.caller), query => query.where('owner_id', '=', request.caller.userId))
     const namesake = (await named.orderBy('id').executeTakeFirst())?.id
     if (namesake === undefined) return decision
-    if (request.isToday) throw new Refused('BAD_REQUEST', `Agent ${namesake} already has this name: choose another.`)
+    if (request.isToday)
+      throw new Refused('BAD_REQUEST', `Agent ${namesake} already has this name: choose another name.`)
     return { ...decision, namesake }
   },
 }
@@ -60,7 +61,7 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   },
 }
 
-/** The maximum number of agents from which a request detaches a tool. If the caller may update more agents with the tool, it is not deleted. */
+/** The maximum number of agents from which a request detaches a tool. If the caller may update more agents with the tool, the tool is not deleted. */
 const RELEASED_MAX = 100
 
 /** Detaches a tool from the agents that the caller may update or, without a `request`, from deleted agents. Returns the ids of the changed agents. */
@@ -138,7 +139,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const differing = CONTENT_FIELDS.filter(field => !sameValue(after[field], then[field]))
     const left = new Map(differing.map(field => [field, leftOf(field, after, then)]))
     const changes = changedFields(state, after)
-    // Restored links have an unknown author, because restoring a link must not give a group manager rights on the tool.
+    // Tools that the restoration attaches count as attached by an unknown user, so that group managers gain no rights to these tools.
     return restored({ ...decision, changes, attacher: UNKNOWN_ATTACHER }, request, left)
   },
 }
@@ -156,10 +157,7 @@ function fieldsOf(content: PersonaContent, withOwners: boolean): PersonaUpdateFi
   return Object.fromEntries(fields) as PersonaUpdateFields // stored values have the types of the fields
 }
 
-/**
- * Returns the state of a deleted agent with `deleted` set to false, so that its content can be restored. If the caller is not an administrator,
- * fields that only administrators can set get their initial values.
- */
+/** Returns a deleted agent as not deleted. Unless the caller is an administrator, fields that only administrators can set get their defaults. */
 function brought(state: PersonaState, caller: Caller): PersonaState {
   const reserved = isAdmin(caller) ? [] : REQUEST_FIELDS.filter(([, { changedBy }]) => changedBy === 'admin')
   const blank = Object.fromEntries(reserved.map(([name]) => [name, BLANK_AGENT[name as keyof PersonaContent]]))

@@ -74,7 +74,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   takenFrom,
 }
 
-/** Locks the links in `state` that `content` lacks, so that all waiting for locks ends before the rights are checked. */
+/** Locks the links in `state` that `content` lacks. Otherwise, the removal of these links could wait for a lock after the rights are checked. */
 export async function lockRemoved(db: Kysely<Tables>, state: PersonaState, content: PersonaContent): Promise<void> {
   for (const [relation] of RELATIONS) await lockLinks(db, state.id, linkChanges(relation, state, content))
 }

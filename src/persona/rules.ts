@@ -23,7 +23,7 @@ import {
 import type { PersonaUpsertRequest } from './schema.js'
 import type { PersonaState, Related } from './state.js'
 
-/** The fields of an update in their stored form. */
+/** The fields of an update, after `canonical` has converted their values. */
 export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpsertRequest[F] | undefined }
 
 /** A request to update an agent. `masked`: the request has an `update_mask`, so `null` clears a field (DECISIONS sections 3 and 8). */
@@ -117,7 +117,7 @@ export function isVisible(state: Pick<PersonaState, 'deleted' | 'access'>, calle
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
 }
 
-/** Returns the users and groups who may lose access to the agent, and whether everyone may lose it. Returns null if nobody does. */
+/** Returns the users and groups that can lose access to the agent. `is_public` is true if everyone can. Returns null if nobody can. */
 export function takenFrom(before: PersonaState, after: PersonaContent): object | null {
   const left = (relation: 'users' | 'groups') => {
     const kept = after.deleted ? [] : idsOf(after, relation)
@@ -130,7 +130,7 @@ export function takenFrom(before: PersonaState, after: PersonaContent): object |
   return isTaken && !before.deleted ? taken : null
 }
 
-/** Throws `ResourceNotFound` for a hidden agent, `Refused` for a built-in agent and, unless `proposes`, `Forbidden` without the right to edit. */
+/** Requires a visible agent that is not built in and, unless `proposes`, the right to edit. Throws `ResourceNotFound`, `Forbidden` or `Refused`. */
 export function requireEditable(state: PersonaState, caller: Caller, proposes = false): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (!proposes) requireEditor(state, caller, 'You can see this agent but not edit it')
@@ -166,8 +166,8 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
 
 /**
- * Returns the content after the update. Fields that the caller must not change keep their values and are listed in `kept`: `admin` fields if the
- * update is not proposed, and `keptIfEmpty` fields with an empty list. `decidePersona` checks the rights.
+ * Returns the content after the update. `kept` lists fields that the update names but does not change. These can be fields that only administrators
+ * can change, unless `proposes`, and `keptIfEmpty` fields with an empty list. `decidePersona` checks the rights.
  */
 export function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
   const content: PersonaContent = { ...state } // copying all properties is faster than selecting some
@@ -189,7 +189,7 @@ export function appliedTo(state: PersonaState, { fields, masked, strict, caller,
   return { content, kept }
 }
 
-/** Converts a requested value to its stored form. The stored form of a relation is a sorted list of ids or shares. It is empty for `null`. */
+/** Converts a requested value to its stored form. A relation becomes a sorted list of ids or shares, which is empty for `null`. */
 function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown, state: PersonaState): unknown {
   if (!('link' in FIELDS[name])) return value
   const ids = (value ?? []) as Id[] // the schema has checked the value
@@ -224,8 +224,8 @@ function requireRights(
 }
 
 /**
- * If `is_default_persona` or `is_public` changes, requires a default agent to be public. Direct requests under `/api` are not checked, because
- * clients of Onyx create private default agents.
+ * If `is_default_persona` or `is_public` changes, requires a default agent to be public. Under `/api`, only proposals are checked, because clients of
+ * Onyx create private default agents.
  */
 function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
   const { is_default_persona: isDefault, is_public: isPublic } = content

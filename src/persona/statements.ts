@@ -59,7 +59,7 @@ export interface LinkChanges {
   put: readonly StoredLink[]
 }
 
-/** Returns the link table of a relation with the type of `persona_user`. `end` is the column with the ids of the linked records. */
+/** Returns the link table of a relation, typed as `persona_user`. `end` is the column with the ids of the linked records. */
 const linkTable = (relation: Relation) => {
   const { table, column } = linkOf(relation)
   return { table: table as 'persona_user', end: column as 'user_id' }
@@ -91,8 +91,8 @@ export async function writeLinks(
 }
 
 /**
- * Reads the records in `attached` that the viewer may attach. Also reads tools that the viewer can see but has no right to attach. `locks`: first
- * takes the locks that an insert of links takes. The rights are then checked after the last wait for a lock.
+ * Reads the records in `attached` that the viewer may attach. Also reads tools that the viewer can see but has no right to attach. With `locks`,
+ * first locks the records as an insert of links would, so that the rights are checked after the last wait for a lock.
  */
 export async function readReferences(
   db: Kysely<Tables>,
@@ -155,7 +155,7 @@ const ATTACHABLE: Record<Relation, (ids: Expression<never[]>, viewer: ViewerPara
   groups: ids => arrayOf(queries().selectFrom('user_group as g').select('g.id').where('g.id', '=', anyOf(ids))),
 }
 
-/** SQL: true if the viewer may attach the tool `t`. For a tool of an MCP server, the viewer must manage all tools, or own the tool or server. */
+/** SQL: true if the viewer may attach the tool `t`. For a tool of an MCP server, the viewer must manage all tools or own the tool or its server. */
 function isAttachable({ managesAll, user }: Viewer): Expression<SqlBool> {
   const { eb, exists, or, selectFrom } = on<{ t: 'tool' }>()
   const servers = selectFrom('mcp_server as m').whereRef('m.id', '=', 't.mcp_server_id').where('m.owner_id', '=', user)

@@ -4,7 +4,7 @@ import type { KeyRing } from './key-ring.js'
 /** The tool and the custom header that a secret value belongs to. Decryption requires the same place as encryption. */
 export interface HeaderPlace {
   toolId: number
-  /** Upper and lower case count as the same. */
+  /** Case is ignored. */
   headerName: string
 }
 

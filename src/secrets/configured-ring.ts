@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { makeFolder } from '../db/embedded/home.js'
 import { generateKey, InvalidKeyRing, type KeyRing, parseKeyRing } from './key-ring.js'
 
-/** The key ring is missing or unusable. The message names the remedy. */
+/** The key ring is missing or unusable. The message says what to do. */
 export class KeyRingMissing extends Error {}
 
 interface Settings {
@@ -13,8 +13,8 @@ interface Settings {
 }
 
 /**
- * Returns the configured key ring. By default, the service uses a key file next to the data of the embedded database, and creates a missing
- * file. An external database has no default, because a key file could be lost with the container. Throws `KeyRingMissing`.
+ * Returns the configured key ring. By default, the service uses a key file next to the data of the embedded database, and creates the file if it
+ * is missing. An external database has no default, because a key file could be lost with the container. Throws `KeyRingMissing`.
  */
 export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
   try {
@@ -41,7 +41,7 @@ export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
 
 const keyFileIn = (dataDir: string) => join(dataDir, 'secret-keys')
 
-/** Reads the key file of the embedded database. Creates a missing file under another name first, so that no process reads an incomplete file. */
+/** Reads the key file of the embedded database. A missing file is first written under another name, so that no process reads an incomplete file. */
 function ownKeyFile(dataDir: string): string {
   const path = keyFileIn(dataDir)
   if (!existsSync(path)) {

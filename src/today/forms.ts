@@ -27,7 +27,7 @@ export const NewerPersonaRequest = Type.Object({
   ...Object.fromEntries(Object.keys(LISTS).map(name => [name, absent(list(Type.Unknown()))])),
 })
 
-/** Converts a body under `/api` to the form of the API without this prefix. `creates`: adds a default. Throws like `requireKept`. */
+/** Converts a body under `/api` to the form of the API without this prefix. `creates`: adds the default `num_chunks`. Throws like `requireKept`. */
 export function rootRequest(
   { is_featured: featured, ...body }: Static<typeof NewerPersonaRequest> & Record<string, unknown>,
   creates: boolean,

@@ -37,7 +37,7 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
   app.register(register, { prefix: PREFIX })
 }
 
-/** Gives operations that are registered later the newer form, and hides them from the OpenAPI document. Returns their handlers by operation id. */
+/** Converts operations that are registered later to the newer form, and hides them from the OpenAPI document. Returns their handlers by id. */
 function registerNewerForm(today: FastifyInstance, database: Database): ReadonlyMap<string, RouteHandlerMethod> {
   const handlers = new Map<string, RouteHandlerMethod>()
   today.addHook('onRoute', route => {
@@ -48,7 +48,7 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
         const answer: unknown = await handler.call(this, request, reply)
         return typeof answer === 'string' ? await inNewerForm(request, answer, database) : answer
       }
-    if (schema.hide) return // the HEAD route has the same schema
+    if (schema.hide) return // a HEAD route has the schema of its GET route, which is already hidden
     handlers.set(schema.operationId ?? '', handler)
     schema.operationId = `today_${schema.operationId}`
     schema.hide = true

@@ -12,7 +12,7 @@ const known = new LRUCache<string, CheckedDefinition>({
 })
 
 export interface Definitions {
-  /** Returns the JSON text of a tool's definition, or `null` as text. Throws `Unavailable` if the definition was pruned after the tool was read. */
+  /** Returns a tool's definition as JSON text (`null` if it has none). Throws `Unavailable` if the definition was pruned after the tool was read. */
   of(tool: { definition_hash: string | null }): string
 }
 

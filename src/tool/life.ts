@@ -18,13 +18,13 @@ export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act
 
 interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
   Request: Restoration & { ring: KeyRing }
-  /** `left` has the fields that are not restored but differ: headers, and fields that no caller can set. */
+  /** `left` has the fields that still differ after the restoration: headers, and fields that no caller can set. */
   Decision: ToolDecision & { left: ReadonlyMap<string, string> }
 }
 
 /**
- * Restores an earlier version of a tool as a new version. Requires the same rights as an update. Follows the same rules, but does not check the
- * definition again. Secrets are not restored.
+ * Restores an earlier version of a tool as a new version. Requires the same rights and follows the same rules as an update, but does not check the
+ * definition again. Does not restore secrets.
  */
 export const toolRestoration: VersionedResource<RestoreTypes> = {
   ...toolResource,
@@ -52,7 +52,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
 
 /**
  * Detaches a tool from the agents that the caller of `request` may update. Without `request`, detaches it from deleted agents. Returns the ids of the
- * agents. The function is a parameter, because this folder must not depend on agents.
+ * changed agents. The function is a parameter, because this folder must not depend on `src/persona`.
  */
 export type ReleaseTool = (
   trx: Transaction<Tables>,

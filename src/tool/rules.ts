@@ -183,8 +183,8 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
 }
 
 /**
- * Returns warnings about new destinations of secrets. Throws `Forbidden` if a group manager turns passthrough on, or adds an origin but keeps stored
- * secrets (DECISIONS section 6).
+ * Returns warnings about new destinations of secrets. Throws `Forbidden` if a group manager turns `passthrough_auth` on, or adds an origin but
+ * keeps stored secrets (DECISIONS section 6).
  */
 function secretNotes(
   state: ToolState,

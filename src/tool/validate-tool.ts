@@ -34,7 +34,7 @@ export const Server = Type.Optional(
       type: 'string',
       format: 'uri',
       description:
-        'With `complete=true`: a server URL. It is added if the definition has no server, or completes its relative URL.',
+        'With `complete=true`: the server URL to add if the definition has none, or the base of its relative server URL.',
     },
     parseServer,
   ),

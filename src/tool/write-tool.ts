@@ -167,8 +167,8 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
 }
 
 /**
- * Returns the part of an update request that depends on the body. `about` makes the fingerprint for the `Idempotency-Key`, which contains a hash of
- * the definition and keyed hashes of header values.
+ * Returns the properties of an update request that depend on the body. The fingerprint for the `Idempotency-Key` contains a hash instead of the
+ * definition, and keyed hashes instead of header values.
  */
 function askedOf(about: readonly unknown[], content: UpdateContent, ring: KeyRing) {
   const { fields, origins, definitionFaults } = content

@@ -140,7 +140,7 @@ t.test('400 for the name of a live agent of the caller, or for administrators an
   const id = await made({ name: 'Taken' })
   const post = (token: string, path = '/api/persona', fields = {}) =>
     call('POST', path, { token, body: { ...SEVEN, ...fields, name: 'Taken' } })
-  const detail = `Agent ${id} already has this name: choose another.`
+  const detail = `Agent ${id} already has this name: choose another name.`
   for (const token of [alice, admin])
     t.match(await post(token), { statusCode: 400, body: new RegExp(`BAD_REQUEST.*${detail}|${detail}.*BAD_REQUEST`) })
   t.equal((await post(bob)).statusCode, 201, 'a name of somebody else')

@@ -31,11 +31,11 @@ export interface StoredText {
 
 export interface BodyWorkersOptions {
   bodyLimitBytes: number
-  /** The time limit for the wait for a worker. The task has the same time limit again. */
+  /** The time limit for the wait for a worker and, separately, for the task itself. */
   deadlineMs: number
 }
 
-/** Runs tasks on request bodies: small ones in this thread, large ones in workers with limits on memory and time. */
+/** Runs tasks on request bodies. Processes small bodies in this thread, and large bodies in workers with limits on memory and time. */
 export class BodyWorkers {
   readonly #heapMibMax: number
   readonly #pool: Piscina<Job, Outcome>
