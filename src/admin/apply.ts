@@ -25,7 +25,7 @@ import { InvalidDocument } from './refusal.js'
 export interface ApplyOptions extends ToolSurroundings {
   /** If true, nothing is stored. */
   plan?: boolean
-  /** If true, also removes rows: in each list that the document contains, every row without an entry. */
+  /** If true, also removes the stored rows that have no entry, for each list in the document. */
   prune?: boolean
   actor?: Actor
 }
@@ -79,7 +79,7 @@ export async function applyOrganisation(
   return await withRetries(() => inTransaction(database, { rollback: plan }, work), Number.POSITIVE_INFINITY)
 }
 
-/** Acquires the lock for applying documents until the transaction ends. Waits without a time limit. */
+/** Acquires the lock for applying documents until the transaction ends. Only the statement timeout limits the wait. */
 export async function lockApplies(trx: Transaction<Tables>): Promise<void> {
   await sql`set local lock_timeout = 0`.execute(trx)
   await sql`select pg_advisory_xact_lock(${sql.lit(APPLY_LOCK)})`.execute(trx)

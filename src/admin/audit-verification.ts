@@ -35,8 +35,8 @@ export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification
 }
 
 /**
- * An audit row with its agent or tool. The audit columns are null if the agent or tool has no audit rows. The agent or tool stores two hashes
- * in hex: `head` is the hash of its last audit row, and `anchor` is the hash of its last pruned audit row.
+ * An audit row with its agent or tool. The audit columns are null if the agent or tool has no audit rows. `head` is the hash of the last
+ * audit row, and `anchor` is the hash of the last pruned audit row. Both are stored with the agent or tool.
  */
 interface Row {
   id: number
@@ -121,7 +121,7 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
   else note(version, 'reordered', 'this row or the previous row was replaced or moved: their hashes do not match')
 }
 
-/** Verifies that the last row has the version and hash of the agent or tool. If that no longer exists, the row must record its removal. */
+/** Verifies that the last row has the version and hash of the agent or tool. After a removal, the last row must record the removal. */
 function verifyEnd({ version, head, anchor, version_after, hash, is_removal }: Row, note: Note): void {
   if (version === null || head === null) {
     if (!is_removal) note(version_after ?? 0, 'resource_missing', 'the agent or tool was removed without an audit row')

@@ -31,7 +31,7 @@ async function findPerson(db: Kysely<Tables>, named: string) {
 /**
  * Erases a person: deactivates the account, revokes its tokens, withdraws open proposals, and removes the email, the client addresses, and the texts
  * that the person wrote in proposals. The audit chains stay valid, because their hashes do not cover the removed values. If the account was already
- * erased, `email` is its id. With `plan`, rolls the transaction back. Throws `Refusal` if nothing can be erased or no administrator would remain.
+ * erased, returns its id as `email`. With `plan`, rolls back. Throws `Refusal` if nothing can be erased or no administrator would remain.
  */
 export async function eraseUser(
   db: Kysely<Tables>,

@@ -36,7 +36,7 @@ export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
 
 /**
  * Encrypts all stored secrets with the ring's first key, in one transaction for each tool. The service can run meanwhile. If a tool has a secret
- * that cannot be decrypted, skips the tool and reports its id. Throws `KeyRingMissing` if stored secrets use another key with the first key's id.
+ * that cannot be decrypted, skips the tool and reports its id. Throws `KeyRingMissing` if the first key cannot decrypt a secret stored under its id.
  */
 export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor = operatorActor()) {
   await unusableKeys(db, ring)
@@ -56,7 +56,7 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
   return rotation
 }
 
-/** Encrypts a tool's values unless the first key already encrypts them. Returns their number, or undefined if a value cannot be decrypted. */
+/** Encrypts again the values of a tool that other keys encrypted. Returns their number, or undefined if a value cannot be decrypted. */
 async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number | undefined> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
   const headers = await sealedHeaders(trx, sql`tool_id = ${toolId} and key_id <> ${ring.currentId}`)

@@ -12,7 +12,7 @@ import { entityTag } from '../updates/tag.js'
 import { bodyCheck } from '../validation/json-body.js'
 import { enumeration, freeForm, identifier, isJsonObject, nullable, text } from '../validation/vocabulary.js'
 
-/* The MCP tools that a model can call. Each tool sends requests to operations of the API, and these check all rules. */
+/* The MCP tools that a model can call. Each tool sends requests to operations of the API, which check all rules. */
 
 type Body = Record<string, unknown>
 
@@ -23,7 +23,7 @@ interface Answer {
   more: { warnings?: string; next?: number }
 }
 
-/** Sends a request to an operation on behalf of the caller. Faults of the body become faults of `argument`. Throws `CallRefused`. */
+/** Sends a request to an operation on behalf of the caller. Reports faults of the body as faults of `argument`. Throws `CallRefused`. */
 export type Ask = (
   method: 'GET' | 'PATCH' | 'POST' | 'PUT',
   url: string,

@@ -53,7 +53,7 @@ export const ProposalRecord = Type.Object(
     ),
     impact: nullable(Type.Object({ changes: list(Type.Unknown()), agents: Type.Unknown() }), {
       description:
-        'The effect of the proposed definition, in the form of `impact` in a validation. Null if the proposal has ended or has no definition, or if the caller must not decide on it.',
+        'The effect of the proposed definition, in the same form as the `impact` of a validation. Null if the proposal has ended or has no definition, or if the caller must not decide on it.',
     }),
   },
   { $id: 'ProposalRecord' },

@@ -148,7 +148,7 @@ async function callableTools(options: ToolOptions, request: FastifyRequest, tool
   return withUniqueNames(callable)
 }
 
-/** Caches functions as JSON text. The key has the hash of the definition and the tool's header names, because both determine the functions. */
+/** Caches functions as JSON text. The key consists of the definition's hash and the tool's header names, because both determine the functions. */
 const known = new LRUCache<string, string>({ maxSize: 4 * 1024 * 1024 })
 
 async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: FastifyRequest, tool: RuntimeTool) {

@@ -41,7 +41,7 @@ export async function updateOnce<T extends ResourceTypes>(job: Job<T>, state: T[
   return await store(job, state)
 }
 
-/** Answers a repeated request with the current record and the first answer's version. Throws `VersionGone` if the caller cannot see the record. */
+/** Answers a repeated request with the current record and the version of the first answer. Throws `VersionGone` if the record is now gone or hidden. */
 async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer): Promise<Stored<T>> {
   const { resource, request, database } = job
   const { kind, act } = resource
@@ -147,7 +147,7 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
   const { database, resource, request } = job
   const { key, dryRun, caller } = request
   const creates = resource.act === 'creation'
-  const id = creates ? await nextId(database.db, resource.kind) : request.id // header values are encrypted for the id
+  const id = creates ? await nextId(database.db, resource.kind) : request.id // encrypting header values requires the id
   return await inTransaction(database, { rollback: dryRun }, async trx => {
     if (key !== null) await takeKey(trx, key)
     attempt.isKeyTaken = true
@@ -228,7 +228,7 @@ export async function decide<T extends ResourceTypes>(
   locks = false,
 ): Promise<T['Decision']> {
   const decision = await resource.decide(db, state, request, locks).catch(error => {
-    // The unknown mask can come from the older version that `If-Match` names. The request then fails with 412, which lists the changes.
+    // An unknown header mask can come from an older version. If `If-Match` names an older version, the answer is 412 instead of this error.
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined
   })

@@ -18,12 +18,12 @@ export interface HistoryRow extends ChangedRow {
   proposal: { id: number; author: { id: string; email: string } } | null
 }
 
-/** The size limit of a page: audit rows and the definitions that they replaced. The row that exceeds the limit is the last row of the page. */
+/** The size limit for the audit rows of a page and the definitions that they replaced. The row that exceeds the limit ends the page. */
 const PAGE_BYTES_MAX = 4 * 2 ** 20
 
 /**
- * Reads the newest `limit` entries of a history. With `before`, reads only entries of versions before `before`. Omits the entries of a removed tool
- * that had the same id. `keptFrom` is the first version that can be read and restored. Throws `ResourceNotFound`.
+ * Reads the newest `limit` entries of a history. With `before`, reads only entries of earlier versions. Omits the entries of a removed tool that
+ * had the same id. `keptFrom` is the first version that can be read and restored. Throws `ResourceNotFound`.
  */
 export async function historyOf<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
@@ -80,7 +80,7 @@ const PROPOSAL = sql<HistoryRow['proposal']>`(
 /** The size limit of a value in the history. To get a longer value, a client must read the version. */
 export const SHOWN_BYTES_MAX = 4 * 1024
 
-/** Returns a `HistoryEntry` without values larger than `SHOWN_BYTES_MAX`. `changes` is null if the row's `difference` was pruned. */
+/** Returns a `HistoryEntry` without values larger than `SHOWN_BYTES_MAX`. The result's `changes` is null if `difference` was pruned. */
 export function historyEntry(row: HistoryRow, changes: readonly Change[] = []) {
   const { version, at, action, request_id, proposal, fields, difference } = row
   const short = (value: unknown) =>

@@ -13,7 +13,7 @@ import { IdempotencyKeyInUse, InvalidRequest } from '../errors.js'
 export interface RequestKey {
   /** The SHA-256, in hex, of the caller's id and the `Idempotency-Key`. */
   key: string
-  /** The id of the encryption key that hashes header values for the fingerprint; null if the request has no header values. */
+  /** The id of the encryption key used to hash header values for the fingerprint; null if the request has no header values. */
   secretKeyId: string | null
   /** Returns the SHA-256 of the request, in hex. First hashes header values with the encryption key `secretKeyId`. */
   fingerprint(secretKeyId: string | null): string
@@ -46,7 +46,7 @@ export class Repeated extends Error {
 
 /**
  * Claims the key of a request as the first step of its transaction. Waits for other transactions with the same key; after LOCK_TIMEOUT_MS, throws
- * `IdempotencyKeyInUse`. Throws `Repeated` if the same request was already stored, and `InvalidRequest` if the key was used for a different request.
+ * `IdempotencyKeyInUse`. Throws `Repeated` if the same request was already applied, and `InvalidRequest` if the key was used for a different request.
  */
 export async function takeKey(trx: Transaction<Tables>, request: RequestKey): Promise<void> {
   const taken = await trx

@@ -24,8 +24,8 @@ export type ReadPage = (
 const column = columnsOf<Record<string, unknown>>('r')
 
 /**
- * Returns a function that reads a page: up to `rows` visible records with ids larger than `after`, sorted by id. `schema` has the properties of a
- * record. `computed` has the SQL for the properties that are not columns. `ids`: the resources that the token is bound to; null for an unbound token.
+ * Returns a function that reads up to `rows` visible records with ids larger than `after`, sorted by id. `schema` has the properties of a record, and
+ * `computed` has the SQL for those that are not columns. `ids` are the resources that the token is bound to; null for an unbound token.
  */
 export function pagesOf(
   kind: ResourceKind,

@@ -4,7 +4,7 @@ import { SHOWN_BYTES_MAX } from './history.js'
 import type { AuditEntry } from './resource.js'
 
 /**
- * Ends the open proposals that `match` selects, removes their definitions and long values, and returns the number of ended proposals. A caller that
+ * Ends the open proposals that `match` selects, removes their definitions and long values, and returns the number of ended proposals. Code that
  * also changes the agent or tool must lock it first. `by` is the user who ends the proposals; null for the operator.
  */
 export async function endProposals(
@@ -28,7 +28,7 @@ const KEPT = sql`(
   select json_object_agg(key, case when key <> 'definition' and octet_length(value::text) <= ${sql.lit(SHOWN_BYTES_MAX)} then value end)
   from json_each(fields))`
 
-/** Closes the open proposals of an agent or tool if the change in `entry` deletes it. */
+/** If the change in `entry` deletes an agent or tool, closes its open proposals. */
 export async function closeProposalsIfDeleted(trx: Kysely<Tables>, entry: AuditEntry): Promise<void> {
   const { resource_kind: kind, resource_id: id, actor_id: by, fields } = entry
   if (!fields.includes('deleted') && !fields.includes('removed')) return

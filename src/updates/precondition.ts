@@ -59,12 +59,12 @@ export async function requirePrecondition<D extends Decision>(
   throw new PreconditionFailed('changed', tag, await changesSince(db, kind, state.id, since))
 }
 
-/** A change counts as recent for this time. An update without `If-Match` that overwrites another user's recent change gets a `Warning`. */
+/** How long a change counts as recent. An update without `If-Match` that overwrites another user's recent change gets a `Warning`. */
 const RECENT_MS = 15 * 60_000
 
 const isRecent = ({ at }: RecentChange) => Date.now() - at < RECENT_MS
 
-/** Adds a change of the fields `changed` by `user` to the recent changes `before`. Removes older changes of the same fields. */
+/** Returns the recent changes in `before` and a new change of the fields `changed` by `user`, which replaces older changes of these fields. */
 export function recentChanges(
   before: readonly RecentChange[],
   changed: readonly string[],
@@ -75,7 +75,7 @@ export function recentChanges(
   return [...kept, { by: user, at: Date.now(), fields: [...changed] }].filter(({ fields }) => fields.length > 0)
 }
 
-/** Returns the recent changes of other users that an update overwrites. Returns none if the update has `If-Match`. */
+/** Returns the recent changes by other users that an update overwrites. Returns none if the update has `If-Match`. */
 export async function overwrittenBy(
   db: Kysely<Tables>,
   { precondition, caller }: UpdateRequest,

@@ -49,7 +49,7 @@ export async function pruneHistory(
 
 /**
  * Keeps the differences of each resource's newest `versionsMax` versions, up to 64 MiB, and removes older ones. Always keeps the newest difference,
- * so that the last change can be shown and reverted. With `minutes`, examines only resources changed in this time. Returns how many it removed.
+ * so the last change can be shown and reverted. With `minutes`, examines only resources changed in this period. Returns how many it removed.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
   const when = minutes === undefined ? sql`true` : sql`at > now() - make_interval(mins => ${minutes}::integer)`
@@ -76,7 +76,7 @@ const PASSED = sql`
   from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last
   where (last.transaction_id, last.place) > (pruned_transaction_id, pruned_place)`
 
-/** SQL: removes old audit rows of a resource and stores the hash of the newest of them as `audit_anchor`. Does nothing if the resource is locked. */
+/** SQL: removes old audit rows of a resource and stores the hash of the newest one as `audit_anchor`. Does nothing if the resource is locked. */
 function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
   const [resource, chain] = [sql.table(kind), sql`resource_kind = ${kind} and resource_id = ${id}::integer`]
   return sql`
@@ -114,7 +114,7 @@ async function steps(db: Kysely<Tables>, query: RawBuilder<unknown>): Promise<nu
 async function step<Row>(db: Kysely<Tables>, query: RawBuilder<Row>): Promise<Row[]> {
   return await db.transaction().execute(async trx => {
     await limitStatements(trx, STATEMENT_TIMEOUT_MS)
-    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // BRIN indexes need bitmap scans, which sessions turn off
+    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // connections turn these off, but BRIN indexes need them
     return (await query.execute(trx)).rows
   })
 }

@@ -55,8 +55,8 @@ export async function inOneSnapshot<Result>(
 }
 
 /**
- * Returns the values that fields had at `version`, for all fields that have changed since then. Each value is the old value in the first later audit
- * row that changes the field. Throws `Refused` and `VersionGone`.
+ * Returns the values that fields had at `version`, for all fields that have changed since then. Takes each value from the first audit row after
+ * `version` that changes the field. Throws `Refused` and `VersionGone`.
  */
 export async function readPast(
   db: Kysely<Tables>,
@@ -115,7 +115,7 @@ export function restored<D extends Decision, Left extends ReadonlyMap<string, st
   return { ...decision, left, command: `restore --version ${version}` }
 }
 
-/** Converts an error of a restoration. Each fault gets the place `version`, the only field of the body. Its message begins with the old place. */
+/** Makes each fault of a restoration refer to `version`, the only field of the request body. The message then begins with the original `loc`. */
 export function inVersion(error: unknown): unknown {
   if (!(error instanceof InvalidRequest)) return error
   const loc = ['body', 'version']

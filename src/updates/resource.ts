@@ -76,7 +76,7 @@ export interface ReadRequest extends Pick<OperationOptions, 'snapshotBytesMax'> 
 export interface UpdateRequest extends ReadRequest {
   kind: ResourceKind
   id: number
-  /** Authenticates the caller again and reads the resource of the lookup. Throws `NotAuthenticated` or `Forbidden` if the token has lost access. */
+  /** Authenticates the caller again and reads the resource with `lookup`. Throws `NotAuthenticated` or `Forbidden` if the token has lost access. */
   readNow(executor: Executor, lookup: Lookup): Promise<CallerNow>
   actor: Actor
   fields: object
@@ -147,7 +147,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     bytesMax: number,
     isRead?: boolean,
   ): Promise<string>
-  /** Returns the state with the earlier `values`. Omits records that the viewer cannot see now, and names them in `notes`. Throws `VersionGone`. */
+  /** Returns the state with the earlier `values`. Omits hidden records that are no longer linked, and names them in `notes`. Throws `VersionGone`. */
   past(
     db: Kysely<Tables>,
     state: T['State'],
@@ -163,7 +163,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     rows: readonly ChangedRow[],
     viewer: ViewerParameters,
   ): Promise<Change[][]>
-  /** Returns the users and groups who may lose access to the resource, and whether everyone may lose it. Returns null if nobody does. */
+  /** Returns the users and groups who may lose access to the resource, and whether everyone may lose it. Returns null if nobody can. */
   takenFrom?(state: T['State'], after: T['Decision']['after']): object | null
 }
 

@@ -80,8 +80,8 @@ const SETS_MAX = 50
 
 /**
  * Returns a function that stores a decision with one statement. That function returns the statement's row, or undefined if nothing was stored. The
- * first `SETS_MAX` sets of changed columns get their own prepared statements. All other sets share one statement that writes all columns. In
- * `changed`, `build` gets a parameter for each written column. `Own` are the parameters that only this kind of resource has.
+ * first `SETS_MAX` sets of changed columns get their own prepared statements. All other sets share one statement that writes all columns.
+ * `changed` has a parameter for each written column. `Own` has the parameters that only this kind of resource has.
  */
 export function writing<Name extends string, Own extends object, R>(
   name: string,
@@ -125,7 +125,7 @@ export function writing<Name extends string, Own extends object, R>(
     const write = built.get(key) ?? make(set)
     built.set(key, write)
     const values = set.map(([column, { column: type }]) => {
-      const value = (after as object as Record<string, unknown>)[column] // the state of a resource has all its columns
+      const value = (after as object as Record<string, unknown>)[column] // the state has all columns of the resource
       return [column, type === 'json' && value !== null ? JSON.stringify(value) : value]
     })
     const edited = name === '' ? [] : fields // a creation does not count as a recent change

@@ -10,7 +10,7 @@ export function entityTag(kind: ResourceKind, id: number, version: number): stri
 }
 
 /**
- * Returns the tag of a representation, which combines the tag of the version and a digest of the body, for example `"persona-12-7.5f0c3a91b2d4"`.
+ * Returns the tag of a representation, which combines the tag of the version with a digest of the body, for example `"persona-12-7.5f0c3a91b2d4"`.
  * `If-Match` ignores the digest.
  */
 export function representationTag(tag: string, shown: string): string {
