@@ -41,7 +41,7 @@ export async function updateOnce<T extends ResourceTypes>(job: Job<T>, state: T[
   return await store(job, state)
 }
 
-/** Answers a repeated request with the current record and the version of the first answer. Throws `VersionGone` if the record is now gone or hidden. */
+/** Answers a repeated request with the current record and the version of the first answer. Throws `VersionGone` if the record is gone or hidden. */
 async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer): Promise<Stored<T>> {
   const { resource, request, database } = job
   const { kind, act } = resource

@@ -40,7 +40,7 @@ export interface FirstAnswer {
 
 export class Repeated extends Error {
   constructor(readonly first: FirstAnswer) {
-    super('a request with this Idempotency-Key was already stored')
+    super('a request with this Idempotency-Key was already applied')
   }
 }
 

@@ -49,7 +49,7 @@ export async function pruneHistory(
 
 /**
  * Keeps the differences of each resource's newest `versionsMax` versions, up to 64 MiB, and removes older ones. Always keeps the newest difference,
- * so the last change can be shown and reverted. With `minutes`, examines only resources changed in this period. Returns how many it removed.
+ * so the last change can be shown and reverted. Examines only resources changed in the last `minutes` minutes, if given. Returns the number removed.
  */
 export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retention, minutes?: number): Promise<number> {
   const when = minutes === undefined ? sql`true` : sql`at > now() - make_interval(mins => ${minutes}::integer)`
