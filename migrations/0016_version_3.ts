@@ -19,8 +19,8 @@ export async function up(db: Kysely<unknown>): Promise<void> {
 
 /**
  * Moves requests with an `Idempotency-Key` to a separate table. `key` is the SHA-256 of the caller's id and the `Idempotency-Key`. `fingerprint` is
- * the SHA-256 of the request, in which the values of custom headers are hashed with the key `key_id`. A row without a fingerprint belongs to a
- * running transaction. Version 2.1 did not store the resource of a request without changes.
+ * the SHA-256 of the request, in which header values are hashed with the encryption key that `key_id` names. A row without a fingerprint belongs to
+ * a running transaction. If a request changed nothing, version 2.1 did not store its resource.
  */
 async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -43,7 +43,7 @@ async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`alter table audit drop column idempotency_key, drop column request_fingerprint`.execute(db)
 }
 
-/** Renames the fingerprints of header values to masks and drops the key that computed them. Allows private agents to be featured, as Onyx does. */
+/** Renames the fingerprints of header values to masks, and drops the key for computing them. Allows private agents to be featured, as Onyx does. */
 async function nameMasks(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_header rename column fingerprint to mask`.execute(db)
   await sql`drop table deployment_key`.execute(db)
@@ -85,7 +85,7 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
   await sql`create index access_event_by_subject on access_event (kind, subject)`.execute(db)
 }
 
-/** Adds a type and a view for new audit rows. The view has the type's columns, `difference`, `previous_hash` and `hash`. `audit.at` gets a default. */
+/** Adds a type and a view for new audit rows, and a default for `audit.at`. Only the view has `difference`, `previous_hash` and `hash`. */
 async function addNewAudit(db: Kysely<unknown>): Promise<void> {
   await sql`
     create type audit_values as (resource_kind text, resource_id integer, version_before integer, version_after integer, actor_id uuid,
@@ -107,7 +107,7 @@ async function addNewAudit(db: Kysely<unknown>): Promise<void> {
 
 /**
  * Adds proposed updates. `fields` contains the requested values, with a hash instead of a definition and masks instead of header values.
- * `size_bytes` includes the definition. The feed of changes has one row for the creation and one for the closing of each proposal.
+ * `size_bytes` includes the definition. The feed of changes has two rows for each proposal: one for its creation and one for its closing.
  */
 async function addProposals(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -273,8 +273,8 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       ), case when open then 'viewer' else 'none' end) end
     $$`.execute(db)
   // Returns one row if the viewer may manage the tool: as the operator (null), as a manager of all custom tools, or as a manager of `groups`. Group
-  // managers may manage their own tools, and tools that others attached to agents of `groups` if no other agent has the tool. A restored link with an
-  // unknown author gives no right.
+  // managers may manage their own tools, and tools that others attached to agents of `groups` if no agent outside `groups` has the tool. A
+  // restored link with an unknown author gives no right.
   await sql`
     create function managed_tool(tool integer, owner uuid, is_custom boolean, viewer uuid, manages_all boolean,
       groups integer[], seen integer[]) returns table (managed_as text)
@@ -325,7 +325,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Adds views of the records that answers show. `shown_persona` and `shown_tool` have a column for each field (src/persona/fields.ts,
+ * Adds views of the records that responses show. `shown_persona` and `shown_tool` have a column for each field (src/persona/fields.ts,
  * src/tool/fields.ts). Timestamps are text, and hashes are hex.
  */
 async function addShownRecords(db: Kysely<unknown>): Promise<void> {
@@ -388,7 +388,7 @@ async function addShownRecords(db: Kysely<unknown>): Promise<void> {
     $$`.execute(db)
 }
 
-/** Allows tokens for runtimes, which can read secrets. The first read of a tool's secrets by a token in each hour is recorded as an event. */
+/** Allows tokens for runtimes, which can read secrets. For each token, tool and hour, only the first read of secrets is recorded as an event. */
 async function addRuntimes(db: Kysely<unknown>): Promise<void> {
   await sql`
     alter table token drop constraint token_scopes_known, add constraint token_scopes_known
@@ -400,8 +400,8 @@ async function addRuntimes(db: Kysely<unknown>): Promise<void> {
 }
 
 /**
- * Stores the function names of each definition, so that equal names among the tools of an agent can be found. The list is empty if the current rules
- * refuse the definition.
+ * Stores the function names of each definition, so that equal names in different tools of an agent can be found. The list is empty if the current
+ * rules refuse the definition.
  */
 async function addFunctionNames(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_definition add column function_names text[] not null default '{}'`.execute(db)

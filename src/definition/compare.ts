@@ -22,10 +22,10 @@ export interface DefinitionChange {
   /** The previous type, address or function. `to` is the new one. A new argument has only `to`, which is `required` or `optional`. */
   from?: string
   to?: string
-  /** The values that the schema no longer lists. `added` has the newly listed values, or new origins of calls. At most 100 each. */
+  /** The values that the schema no longer lists. `added` has the newly listed values, or new origins of calls. Each list has at most 100. */
   removed?: unknown[]
   added?: unknown[]
-  /** The path of the changed part in the new definition. Absent if there is none, for example for a removed operation. */
+  /** The path of the changed part in the new definition. Absent if this definition has no such part, for example for a removed operation. */
   loc?: Loc
   msg: string
 }

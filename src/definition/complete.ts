@@ -45,7 +45,7 @@ const NAME_CHARACTERS = 60
 
 /**
  * Completes a copy of a definition and lists the edits. Converts Swagger 2.0 to OpenAPI 3. Renames repeated operationIds. Adds missing operationIds,
- * summaries and path parameters. Adds `server` if the definition has no server, or completes its relative URL. `check` has the remaining faults.
+ * summaries and path parameters. Adds `server` if there is no server, or completes a relative server URL with it. `check` has the remaining faults.
  */
 export function completeDefinition(given: unknown, options: CheckOptions & { server?: string } = {}): Completion {
   const { server, at = DEFAULT_AT } = options

@@ -104,7 +104,7 @@ function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? '' : 's'}`
 }
 
-/** Returns the faults of the fields in an `update_mask`. Each of these fields is required. Other fields are not checked. */
+/** Returns the faults of the fields that an `update_mask` names. Each of these fields is required. Other fields are not checked. */
 export function faultsOfMasked(schema: TObject, body: unknown, fields: readonly string[]): Fault[] {
   const properties = Object.fromEntries(Object.entries(schema.properties).filter(([name]) => fields.includes(name)))
   return collectFaults({ ...schema, properties, required: [...fields] }, body, ['body'])

@@ -1,6 +1,6 @@
 import type { Loc } from '../errors.js'
 
-/** The limits of a JSON text. `nodesMax` limits the number of objects, lists, strings (including keys) and commas. */
+/** The limits of a JSON text. `nodesMax` limits the total number of objects, lists, strings (including keys) and commas. */
 export type JsonBounds = Readonly<Record<'depthMax' | 'nodesMax', number>>
 
 const NUMBER = /-?(?:0|[1-9]\d*)?(?:(?<=\d)\.\d*)?(?:(?<=\d)[eE][+-]?\d*)?/y
@@ -89,7 +89,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     for (let unit = text.charCodeAt(i); unit !== QUOTE; unit = text.charCodeAt(++i)) {
       if (unit >= 0x20 && unit !== BACKSLASH) continue
       at = i
-      if (unit !== BACKSLASH) throw expected(String.raw`an escape such as \n instead of a control character`) // or at the end of the text
+      if (unit !== BACKSLASH) throw expected(String.raw`an escape such as \n instead of a control character`) // NaN at the end of the text
       const escaped = ++at
       if (!matches(ESCAPE) || (text.charAt(escaped) === 'u' && at - escaped < 5))
         throw expected('a valid escape sequence')
@@ -112,7 +112,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
 
   function count(): void {
     if (++nodes <= nodesMax) return
-    const reason = `has more than ${nodesMax} objects, lists, strings and commas in total`
+    const reason = `exceeds the total limit of ${nodesMax} objects, lists, strings and commas`
     throw new JsonRefused('json_too_many_nodes', at, reason)
   }
 }

@@ -60,7 +60,7 @@ export function queryText(maxLength: number, description: string) {
   return Type.Optional(parameter({ ...schema, description }, (text, loc) => checked(schema, text, loc)))
 }
 
-/** A string that must match a pattern. `msg` is the message of the fault. */
+/** A string that must match a pattern. `msg` is the message for a string that does not match. */
 export function patterned<Value>(pattern: RegExp, description: string, msg: string, read: (text: string) => Value) {
   return Type.Optional(
     parameter({ type: 'string', pattern: pattern.source, description }, (text, loc): Parsed<Value> => {
@@ -105,7 +105,7 @@ function checked<Value>(schema: TSchema, value: Value, loc: Loc): Parsed<Value> 
   return faults.length > 0 ? { faults } : { value }
 }
 
-/** Parses an id. An integer outside the range of ids becomes undefined, so that the answer is "not found" and not "invalid". */
+/** Parses an id. An integer outside the range of ids becomes undefined, so that the response is "not found" and not "invalid". */
 export function parseId(text: string, loc: Loc): Parsed<number | undefined> {
   if (!/^-?\d+$/.test(text)) return { faults: [fault('int_parsing', loc)] }
   const id = Number(text)

@@ -51,8 +51,8 @@ export function int32(options: SchemaOptions = {}) {
 }
 
 /**
- * `identifier` is the id of another row. An id outside the column's range is reported as `not_found`. If a `list` has more than `maxItems` items,
- * only this fault is reported.
+ * `identifier` is the id of a referenced row. An id outside the column's range is reported as `not_found`. If a `list` has more than `maxItems`
+ * items, its items are not checked.
  */
 export { Array as list, Boolean as flag, Integer as identifier, Number as number } from '@sinclair/typebox'
 
@@ -61,7 +61,7 @@ export function freeForm(options: SchemaOptions = {}) {
   return own<Record<string, unknown>>('FreeForm', { ...options, type: 'object', additionalProperties: true })
 }
 
-/** A schema that also accepts `null`. Its `type` is a list, because a union would report a fault for each type. A named schema is referenced. */
+/** A schema that also accepts `null`. It has its own kind, because a union would report a fault for each type. A named schema is in an `anyOf`. */
 export function nullable<Schema extends TSchema>(schema: Schema, options: SchemaOptions = {}) {
   const { $id, ...inline } = schema
   const outside = $id === undefined ? { ...inline, type: [inline.type, 'null'] } : { anyOf: [schema, { type: 'null' }] }
@@ -72,7 +72,7 @@ export function innerSchema(schema: TSchema): TSchema {
   return (schema as unknown as { [Inner]: TSchema })[Inner] // every nullable schema has an inner schema
 }
 
-/** Returns a `{ $ref }` with the type of the component, so that the document contains the component once. */
+/** Returns a `{ $ref }` with the component's TypeScript type, so that the document contains the component once. */
 export function reference<Schema extends TSchema>(schema: Schema) {
   return Type.Unsafe<Static<Schema>>({ $ref: schema.$id })
 }

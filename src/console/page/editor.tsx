@@ -7,7 +7,7 @@ import { classHighlighter } from '@lezer/highlight'
 import { basicSetup, minimalSetup } from 'codemirror'
 import { useEffect, useRef } from 'preact/hooks'
 
-/** More characters that the editor marks, because they are invisible or change the direction of text. */
+/** Characters that the editor marks in addition to its default ones, because they are invisible or change the direction of text. */
 const SPECIAL = /(?![\n\t])[\p{Default_Ignorable_Code_Point}\u2060-\u206f]/gu
 const nonce = document.querySelector<HTMLScriptElement>('script[nonce]')?.nonce ?? ''
 const BASE = [EditorView.cspNonce.of(nonce), highlightSpecialChars({ addSpecialChars: SPECIAL })]
@@ -31,7 +31,7 @@ interface EditorProps {
   onView?(view: EditorView): unknown
 }
 
-/** A CodeMirror editor for a prompt or a definition. The Tab key leaves the editor. */
+/** A CodeMirror editor for a prompt or a definition. The Tab key moves the focus out of the editor. */
 export function Editor({ label, text, onType, isReadOnly = false, code, onView }: EditorProps) {
   const [place, told] = [useRef<HTMLDivElement>(null), useRef(onType)]
   told.current = onType

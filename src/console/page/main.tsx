@@ -10,7 +10,7 @@ import { ask, changePerson, EVENTS, mayDrop, outcome, rightsOf, setToken, unsave
 import { titled, visible } from './texts.js'
 import { Tool } from './tool.js'
 
-const NOTE = `A token begins with pat_, sa_, ro_ or pp_. This page forgets the token when you reload or close the page.
+const NOTE = `Use a token that begins with pat_, sa_, ro_ or pp_. This page forgets the token when you reload or close the page.
   An operator creates tokens with "agentctl token create".`
 
 function SignIn({ title, onSignedIn }: { title: string; onSignedIn: (me: Me) => void }) {

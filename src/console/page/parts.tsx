@@ -33,7 +33,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
 export const useLists = (isWanted: boolean, ...lists: ListName[]): Row[][] =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted).data ?? []
 
-/** `act` runs `work`. `isBusy` is true meanwhile, and `problem` is the error. A function that `work` returns is called if the view is still open. */
+/** `act` runs `work`. Meanwhile, `isBusy` is true. `problem` is the error of `work`. If the view is still open, a function that `work` returned is called. */
 export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
   const isHere = useRef(true)
@@ -225,7 +225,7 @@ export function Differences({ list }: { list: Difference[] }) {
 
 let opener: HTMLElement | undefined
 
-/** A dialog. When it closes, the focus returns to the element that opened it. If that is gone, it returns to the last opener outside dialogs. */
+/** A dialog. When it closes, the focus returns to the element that opened it or, if this is gone, to the last opener outside dialogs. */
 export function Dialog({ title, ...rest }: { title: string; onClose: () => void; children: ComponentChildren }) {
   const place = useRef<HTMLDialogElement>(null)
   useLayoutEffect(() => {

@@ -233,7 +233,7 @@ export async function readAll<T = Row>(
   return rows
 }
 
-/** A description of each unsaved edit, and a function that returns its text. If there are any, the browser asks before it leaves the page. */
+/** A description of each unsaved edit, and a function that returns its text. If there are edits, the browser asks before it leaves the page. */
 export const unsaved = new Map<string, () => string>()
 addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
 export const mayDrop = (question: string): boolean =>

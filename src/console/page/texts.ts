@@ -30,7 +30,7 @@ export function outline(value: unknown, indent = ''): string {
   return entries.map(row).join('\n')
 }
 
-/** The names of fields that contain references. Only the name decides, because a value in a definition can look like a reference. */
+/** Matches the names of fields that refer to records. The value is not considered, because a value in a definition can look like a reference. */
 const REFERENCES = /^(owner|users?|groups|tools?|document_sets?|labels?|oauth_config)(_ids?)?$/
 interface Named {
   name?: string

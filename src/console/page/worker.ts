@@ -1,6 +1,6 @@
 import type { Task } from './reader.js'
 
-/* Runs tasks in the worker. The page's policy for trusted types allows no other script address than the worker's. */
+/* Runs tasks in the worker. The page's policy for trusted types allows only the address of the worker's script. */
 interface Factory {
   createPolicy(name: string, rules: { createScriptURL(): string }): { createScriptURL(text: string): string }
 }

@@ -41,8 +41,8 @@ export interface Address {
 }
 
 /**
- * Checks only the first server of a list, because calls go only there. Returns the addresses of this server (`addressesOf`), or an empty
- * list if there is a fault.
+ * Checks only the first server of a list, because calls go only to this server. Returns its addresses (`addressesOf`), or an empty list if
+ * there is a fault.
  */
 export function checkServers(servers: unknown, document: object, findings: Findings): readonly Address[] {
   const [server] = Array.isArray(servers) ? servers : []
@@ -156,13 +156,13 @@ function isMetadata(hostname: string): boolean {
 }
 
 function parsed(url: string): URL | undefined {
-  // The first attempt has no base, because "http:host" would be relative to a base with the scheme "http".
+  // Parses without the base first. With an "http" base, the parser would treat "http:host" as a relative URL.
   return parsedUrl(url) ?? parsedUrl(url, RELATIVE)
 }
 
 /**
- * True if a call to `path` could leave the host of `address`. Some clients append the path to the address, and other clients resolve
- * the path as a relative reference. URL parsers also remove tabs and line breaks, and treat backslashes as slashes.
+ * True if a call to `path` could go to a host other than that of `address`. Some clients append the path to the address, and other clients
+ * resolve the path as a relative reference. URL parsers also remove tabs and line breaks, and treat backslashes as slashes.
  */
 export function leadsAway(address: string, path: string): boolean {
   const end = path.slice(0, DEFINITION_LIMITS.keyCharacters).replace(VARIABLE, 'x')
@@ -178,7 +178,7 @@ export function leadsAway(address: string, path: string): boolean {
   return isOther || (kept !== own?.host && canBeHost(kept))
 }
 
-/** True if the host contains a dot or a colon, or is `localhost`. False for 0.0.0.2, because parsers make this host from the path segment `2`. */
+/** True if the host contains a dot or a colon, or is `localhost`. False for hosts like 0.0.0.2, which parsers make from a path segment `2`. */
 function canBeHost(host: string | undefined): boolean {
   return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }

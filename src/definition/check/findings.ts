@@ -58,7 +58,7 @@ export class Findings {
     else known.push(found)
   }
 
-  /** Returns the findings in document order. Their paths begin with `at`. If a limit omits findings, the last message states how many are omitted. */
+  /** Returns the findings in document order. Their paths begin with `at`. If there are too many, the last message states how many are omitted. */
   located(document: unknown, at: Loc): { faults: Fault[]; warnings: Finding[] } {
     const located: { faults: Fault[]; warnings: Fault[] } = { faults: [], warnings: [] }
     locate(document, [...at], this.byHolder, (path, { kind, rule, tail, values }) => {

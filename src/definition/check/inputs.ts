@@ -101,7 +101,7 @@ export class InputRules {
     return input && entry !== value ? { ...input, ...this.descriptionBeside(entry) } : input
   }
 
-  /** Returns the description next to a `$ref`, unless the document is OpenAPI 3.0, which ignores it. */
+  /** Returns the description next to a `$ref`, unless the document is OpenAPI 3.0, which ignores this description. */
   private descriptionBeside({ $ref, description }: Schema): { description?: string } {
     return $ref !== undefined && !this.is30 && typeof description === 'string' ? { description } : {}
   }
@@ -138,7 +138,7 @@ export class InputRules {
       ? this.references.end(requestBody)
       : this.references.chain(requestBody, 'request body', this.findings)?.at(-1)
     if (value === undefined) return undefined
-    // HTTP defines no body for GET and DELETE, so an optional body is omitted if its schema requires nothing or it cannot be sent.
+    // HTTP defines no body for GET and DELETE, so an optional body is omitted if its schema requires nothing or the body cannot be sent.
     const isOptional = isIgnored || ((verb === 'get' || verb === 'delete') && value.required !== true)
     if (isOptional && !this.asksFor(value)) return undefined
     if (!isIgnored && !this.bodies.has(value)) this.bodies.set(value, this.readContent(value))
@@ -225,7 +225,7 @@ export class InputRules {
     }
   }
 
-  /** Returns a schema and the schemas that its references, `allOf`, `oneOf` and `anyOf` lead to, at most `MOST_PARTS`. */
+  /** Returns a schema and the schemas to which its references, `allOf`, `oneOf` and `anyOf` lead. Returns at most `MOST_PARTS` schemas. */
   private partsOf(schema: unknown): Schema[] {
     const parts = new Set<Schema>()
     const pending = [schema]

@@ -78,7 +78,7 @@ export class OperationRules {
     const shared = holder && methods.size > 0 ? this.inputs.readList(holder) : NO_PARAMETERS
     if (template && holder) this.warnUnused(shared, template, holder)
     for (const [method, layer] of methods) {
-      // Invalid operations also count, because many paths can share an operation, and the check of each path takes time.
+      // Invalid operations count too, because checking them takes time, and many paths can share one operation.
       if (++this.operationCount > DEFINITION_LIMITS.operations) return
       const operation = layer[method]
       if (!isObject(operation) || operation.$ref !== undefined) this.findings.fault('dict_type', layer, [method])
@@ -211,7 +211,7 @@ export function isBlank(value: unknown): boolean {
 const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/
 export const OPERATORS = /^\+|[*+]$/g // of RFC 6570, for example in `{+name}`
 
-/** Returns the placeholders of a path; undefined if braces enclose no name. The parameter of `{+id}`, `{id*}` or `{id+}` can be named `id`. */
+/** Returns the placeholders of a path; undefined if braces are empty or unpaired. The parameter of `{+id}`, `{id*}` or `{id+}` can be named `id`. */
 export function templateOf(path: string): PathTemplate | undefined {
   const parts = path.split(PLACEHOLDER) // literal text and placeholder names alternate
   const names = parts.filter((_, i) => i % 2 === 1)

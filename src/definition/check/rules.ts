@@ -11,7 +11,7 @@ export const DEFINITION_LIMITS = {
   referenceHops: 64,
   /** The characters of a key, a reference or an address. */
   keyCharacters: 8192,
-  /** The faults and the warnings that one answer lists. If some are omitted, the last message states their number. */
+  /** The faults and the warnings that a result lists. If there are more, the last message states how many are omitted. */
   faults: 100,
   warnings: 1000,
 } as const

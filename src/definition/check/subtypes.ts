@@ -55,7 +55,7 @@ export class Subtypes {
     return [...new Set([...this.mapping(schema).values(), ...nearest(this.children, schema)])].filter(isObject)
   }
 
-  /** Returns the schema for each value in a parent's mapping, which has component names or references; undefined for a broken reference. */
+  /** Returns the schema for each value in a parent's mapping; undefined for a broken reference. A mapping has component names or references. */
   private mapping({ discriminator }: Schema): Map<string, Schema | undefined> {
     const { mapping }: Schema = isObject(discriminator) ? discriminator : {}
     const entries = Object.entries(isObject(mapping) ? mapping : {}).map(([value, ref]) => {

@@ -26,7 +26,7 @@ export interface FunctionView {
   path: string
   /** How each argument is sent, in the order of `parameters`. */
   arguments: ArgumentView[]
-  /** The original name of each nested property that was renamed, by the property's new name in `parameters`. */
+  /** Maps the new name of each renamed nested property to its original name. `parameters` has the new names. */
   wire_names?: Record<string, string>
 }
 
@@ -222,7 +222,7 @@ class ArgumentSchemas {
     return { ...made, schema: { ...asObject(made.schema), ...(typeof own === 'string' && { description: own }) } }
   }
 
-  /** Converts a schema. Adds `members`, and the examples of the first of `holders` that has examples. */
+  /** Converts a schema. Adds `members`, and the examples from the first holder that has any. */
   private described(schema: unknown, holders: readonly Schema[], members: Schema = {}): ConvertedSchema {
     const examples = holders.map(each => this.examplesOf(each)).find(each => each.length > 0)
     const made = this.converter.convert(schema, examples)

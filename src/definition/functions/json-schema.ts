@@ -46,7 +46,7 @@ export class SchemaConverter {
     this.safeNames = safePropertyNames(readings.document)
   }
 
-  /** Converts a schema with `examples`, and all schemas that it refers to. Callers must not change the result, because results share objects. */
+  /** Converts a schema and all schemas that it refers to. Adds `examples`. Callers must not change the result, because results share objects. */
   convert(schema: unknown, examples: readonly unknown[] = []): ConvertedSchema {
     const converted = this.convertTree(schema, false, examples)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop())
@@ -124,7 +124,7 @@ export class SchemaConverter {
         if (isObject(value)) result[key] = this.mapValues(value, names => this.namesOf(names))
         break
       case 'allOf': {
-        // If `isInside` is true, subtypes are omitted. Otherwise each parent in the `allOf` would again offer all its subtypes.
+        // `isInside` omits subtypes, because each parent in the `allOf` would offer all its subtypes again.
         const { subtypes, references } = this.readings
         const selected = (list ?? []).filter(each => subtypes.selectorsOf(references.end(each) ?? {}).length > 0)
         const isInside = isPart || subtypes.isChild(schema) || selected.length > 1

@@ -30,7 +30,7 @@ export function argumentNames(ids: readonly string[]): string[] {
   return namesFor(wanted, ARGUMENT_NAME, text => tidied(text).replace(/^(?=[^A-Za-z_])/, '_'))
 }
 
-/** Maps each schema property name that a model provider does not accept to a name that all accept. */
+/** Maps each schema property name that a model provider does not accept to a name that all providers accept. */
 export function safePropertyNames(document: unknown): Map<string, string> {
   const all = new Set<string>()
   const pending = [document]
