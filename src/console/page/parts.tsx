@@ -33,7 +33,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, ...names: 
 export const useLists = (isWanted: boolean, ...lists: ListName[]): Row[][] =>
   useLoad(signal => Promise.all(isWanted ? lists.map(list => readAll(list, signal)) : []), isWanted).data ?? []
 
-/** `act` runs `work`. Meanwhile, `isBusy` is true. `problem` is the error of `work`. If the view is still open, a function that `work` returned is called. */
+/** `act` runs `work`. Meanwhile, `isBusy` is true. `problem` is the error. If the view is still open, a function that `work` returned is called. */
 export function useAction<T extends unknown[]>(work: (...given: T) => Promise<unknown>) {
   const [state, setState] = useState<{ isBusy?: boolean; problem?: unknown }>({})
   const isHere = useRef(true)
