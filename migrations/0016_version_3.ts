@@ -257,7 +257,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
       select true where token is null or exists (
         select from caller c where c.token_id = token and c.valid and not c.expired and c.grants = rights)
     $$`.execute(db)
-  // Returns one row with the access of a user to an agent, which depends on ownership, shares and whether the agent is public (`open`).
+  // Returns one row with a user's access to an agent. It depends on ownership, on shares and on `open` (the agent is public).
   await sql`
     create function persona_access(agent integer, owner uuid, open boolean, viewer uuid) returns table (access text)
     language sql stable as $$

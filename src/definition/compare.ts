@@ -19,7 +19,7 @@ export interface DefinitionChange {
   operation: string
   /** The argument or one of its properties, for example `requestBody.name`. */
   argument?: string
-  /** The previous type, address or function. `to` is the new one. A new argument has only `to`, which is `required` or `optional`. */
+  /** The previous type, address or function. `to` is the new value. A new argument has only `to`, which is `required` or `optional`. */
   from?: string
   to?: string
   /** The values that the schema no longer lists. `added` has the newly listed values, or new origins of calls. Each list has at most 100. */
@@ -99,7 +99,7 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
     const { argument } = form
     const before = old.arguments.find(each => each.argument === argument)
     if (before && !isDeepStrictEqual(before, form))
-      report('changed', `the location, name or encoding of the argument ${quote(argument)} changed`, { argument })
+      report('changed', `the location, parameter name or encoding of the argument ${quote(argument)} changed`, { argument })
   }
   const $defs: Schemas = Object(old.parameters.$defs)
   const next$defs: Schemas = Object(next.parameters.$defs)

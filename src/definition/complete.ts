@@ -103,7 +103,7 @@ class Completing {
   private completeServer(server: string): void {
     const { servers } = this.document
     if (servers === undefined || (Array.isArray(servers) && servers.length === 0)) {
-      this.set(this.document, 'servers', [{ url: server }], 'server_added', 'the definition had no server')
+      this.set(this.document, 'servers', [{ url: server }], 'server_added', 'the definition had no server, so one was added')
       return
     }
     const [first] = Array.isArray(servers) ? servers : []
@@ -126,7 +126,7 @@ class Completing {
     return uses
   }
 
-  /** Gives an operation a unique operationId. `owners` has the previously completed operations by operationId. */
+  /** Gives an operation a unique operationId. `owners` maps each operationId to the first operation that has it. */
   private completeId({ path, method, operation }: Use, owners: Map<unknown, Schema>): void {
     const id = operation.operationId
     const owner = owners.get(id)

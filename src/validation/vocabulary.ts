@@ -98,7 +98,7 @@ function countCodePoints(value: string): number {
 const UUID = /^(?:(?:urn:uuid:)?[\dA-Fa-f]{8}(?:-[\dA-Fa-f]{4}){3}-[\dA-Fa-f]{12}|[\dA-Fa-f]{32})$/
 
 /**
- * Returns the canonical form of a UUID; undefined if the text is not a UUID. Like Onyx, accepts hyphens, braces, plain digits and a lower-case URN.
+ * Returns the canonical form of a UUID; undefined if the text is not a UUID. Like Onyx, also accepts braces, a lower-case URN and 32 plain digits.
  */
 export function canonicalUuid(text: string): string | undefined {
   const bare = text.replace(/^\{(.{36})\}$/, '$1')

@@ -7,7 +7,7 @@ export interface Loaded<T> {
   data?: T
   problem?: unknown
   again(): void
-  /** True if the page requests the data again automatically after the service was unavailable. */
+  /** True if the page repeats the request automatically while the service is unavailable. */
   repeats: boolean
 }
 

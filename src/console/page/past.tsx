@@ -50,7 +50,7 @@ function Happened({ view, id, change, name, isNamed, restores }: HappenedProps) 
   )
 }
 
-const UNREAD = 'This version cannot be shown: the record is deleted, you cannot see it, or this version deleted it'
+const UNREAD = 'This version cannot be shown: the record is deleted, you cannot see it, or this change deleted it'
 type VersionProps = { view: Kind; id: number; version: number }
 
 function Between({ view, id, version }: VersionProps) {

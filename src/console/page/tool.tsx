@@ -29,7 +29,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const [checked, setFound] = useState<Found | null>(null)
   const of = useRecord<ToolRecord>('tools', id, rights, FRESH)
   const { record, now, shown, typed, changed, isEditable, mayEdit, mayCreate } = of
-  const draft = shown.definition // before the tool is loaded, only a proposal that is made again has a definition
+  const draft = shown.definition // until the tool is loaded, only "Propose again" sets a definition
   const typedText = useRef(draft ? () => JSON.stringify(draft, null, 2) : undefined) // keeps the text while another user's change is loaded
   const stored = useMemo(() => (record?.definition ? JSON.stringify(record.definition, null, 2) : ''), [record])
   const text = useMemo(() => typedText.current?.() ?? stored, [record])
@@ -181,7 +181,7 @@ function Definition({ text, toolId, isChecked, onChange }: DefinitionProps) {
   const put = (insert: string) => {
     const to = view.current?.state.doc.length ?? 0
     view.current?.dispatch({ changes: { from: 0, to, insert }, userEvent: 'input.paste' })
-    setTimeout(() => view.current?.focus()) // once the dialog is closed
+    setTimeout(() => view.current?.focus()) // after the dialog has closed
   }
   const open = async (holder: { files: FileList | null; value?: string }) => {
     const [file] = holder.files ?? []

@@ -40,7 +40,7 @@ export interface FieldEncoding {
 
 export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
-  /** True if an entry could not be read, so that `byKey` can be incomplete. */
+  /** True if an entry could not be read. `byKey` can then be incomplete. */
   isBroken: boolean
   /** The reason why the first unusable parameter cannot become an argument. */
   lost?: Lost | undefined

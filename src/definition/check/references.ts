@@ -44,7 +44,7 @@ export class References {
     return isObject(end) && end.$ref === undefined ? end : undefined
   }
 
-  /** Returns a value and the targets of its chain of references, at most `referenceHops`. */
+  /** Returns a value and at most `referenceHops` targets of its chain of references. */
   private hops(value: unknown): unknown[] {
     const hops = [value]
     const most = DEFINITION_LIMITS.referenceHops

@@ -90,7 +90,7 @@ export class Subtypes {
     return { property, value: values.length === 1 ? { const: values[0] } : { enum: values } }
   }
 
-  /** Returns the values that `const` or `enum` allows for a property of a schema or its `allOf`; undefined without `const` and `enum`. */
+  /** Returns the values that `const` or `enum` allows for a property of a schema or its `allOf`; undefined if neither exists. */
   private valuesIn(schema: Schema, property: string): unknown[] | undefined {
     const parts = new Set([schema])
     for (const { properties, allOf } of parts) {
