@@ -47,7 +47,7 @@ export interface AppOptions {
   service: Pick<Lifecycle, 'current' | 'isDraining' | 'readiness' | 'ring'>
   logger: FastifyBaseLogger | false
   metrics?: Metrics
-  /** Limits the wait for a worker, and separately the check of a large definition. Default: 5 s. */
+  /** The time limit of the wait for a worker. The check of a large definition has the same limit. Default: 5 s. */
   definitionTimeoutMs?: number
 }
 

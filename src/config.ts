@@ -154,7 +154,7 @@ function databaseFaults({ database }: Config, env: Environment): string[] {
   return parsed?.ok === false ? parsed.faults.map(fault => `DATABASE_URL: ${fault}`) : []
 }
 
-/** Returns warnings about unknown variables and DATABASE_URL, without values. */
+/** Returns warnings about unknown variables and about DATABASE_URL. The warnings contain no values. */
 export function settingWarnings(env: Environment, { database }: Config): string[] {
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
   const ofUrl = parsed?.ok ? parsed.warnings : []

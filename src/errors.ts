@@ -36,10 +36,10 @@ export const ERROR_CODES = {
 
 export type ErrorCode = keyof typeof ERROR_CODES
 
-/** The path of a value in a request: `body`, `path`, `query` or `header`, then property names and array indexes. */
+/** The location of a value in a request: `body`, `path`, `query` or `header`, then property names and array indexes. */
 export type Loc = (string | number)[]
 
-/** A fault of a request, as in a 422 answer. If pydantic v2 reports the same fault, `type` and `msg` are the same as there. */
+/** A fault of a request, as in a 422 answer. If pydantic v2 reports the same fault, `type` and `msg` are pydantic's. */
 export interface Fault {
   loc: Loc
   msg: string
@@ -56,7 +56,7 @@ export class InvalidRequest extends Error {
   }
 }
 
-/** A header value in the request is a mask that matches no stored value. If `If-Match` names an older version, the mask can be of that version. */
+/** A tool's header in the request has a mask that matches no stored value. If `If-Match` has an older version, the mask can be of that version. */
 export class UnknownRedaction extends InvalidRequest {}
 
 /** A refusal with an error code. Invalid requests use `InvalidRequest`. */

@@ -65,7 +65,7 @@ export const REQUIRES_TOKEN = 'requiresToken'
 
 /** Decorates requests with the caller. Returns the function that authenticates a request before its body is read. */
 export function registerAuthentication(app: FastifyInstance, database: Database): Authenticate {
-  // Handlers run after authentication has set the caller, so the type is not nullable.
+  // Null only until authentication sets the caller, so the type omits null.
   app.decorateRequest('caller', null as unknown as Caller)
   app.decorateRequest('prefetched', null)
   for (const name of ['tokenHash', 'refusal', 'told'] as const) app.decorateRequest(name, undefined)

@@ -13,7 +13,7 @@ export interface CallerToken {
   expiresAt: string | null
 }
 
-/** An authenticated caller. `permission` combines rights of user, groups and scopes. `managedGroupIds` is empty if scopes allow only `basic`. */
+/** An authenticated caller. `permission`: the user's highest permission within the scopes. `managedGroupIds`: empty if scopes allow only `basic`. */
 export interface Caller {
   userId: string
   email: string

@@ -164,7 +164,7 @@ const SETTLE_WITHIN_MS = 2_500
 
 const CONNECTION_AGE_MAX_MS = 300_000
 
-/** Converts `int8` to a number, and `timestamptz` to text such as `2024-01-02T03:04:05.123456Z`. Does not convert `infinity` and years BC. */
+/** Converts `int8` to a number, and `timestamptz` to text such as `2024-01-02T03:04:05.123456Z`. Leaves `infinity` and years BC as they are. */
 const VALUES = new pg.TypeOverrides()
 VALUES.setTypeParser(pg.types.builtins.INT8, Number)
 VALUES.setTypeParser(pg.types.builtins.TIMESTAMPTZ, text =>

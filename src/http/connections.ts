@@ -54,7 +54,7 @@ export function registerConnections(
   // A `Set` would keep discarded requests in memory until a full garbage collection.
   const open: Exchange[] = []
   let isClosing = false
-  // The first hook sets the exchange, so the type is not nullable.
+  // Null only until the first hook runs, so the type omits null.
   app.decorateRequest('exchange', null as unknown as Exchange)
   app.addHook('onRequest', (request, reply, done) => {
     const { socket } = request.raw

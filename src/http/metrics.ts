@@ -39,7 +39,7 @@ export class Metrics {
     registers: [this.registry],
   })
 
-  /** Initializes the counters to 0, because `rate` ignores the first value of a new series. */
+  /** Initializes the counters to 0, because Prometheus's `rate` ignores the first value of a new series. */
   constructor() {
     const reasons = ['INVALID_REQUEST', ...Object.keys(ERROR_CODES), ...UNAVAILABLE_REASONS]
     for (const reason of reasons) this.refused.inc({ reason }, 0)

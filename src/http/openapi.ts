@@ -7,13 +7,13 @@ import { list, nullable, reference, text } from '../validation/vocabulary.js'
 /** The description of each answer header. CORS exposes these headers to pages of other origins. */
 const HEADERS = {
   'dry-run': '`true` when nothing was stored because the request was a dry run.',
-  etag: 'The entity tag. As `If-Match`, updates accept the tag of an agent or tool, but no tag of a list, history, proposal, `/me` or `/runtime`.',
+  etag: 'The entity tag. In `If-Match`, updates accept the tag of an agent or tool, but not of a list, history, proposal, `/me` or `/runtime`.',
   'idempotent-replayed':
     '`true` if an earlier request with this `Idempotency-Key` was applied. `ETag` is from the first answer, but a proposal has its current `ETag`.',
   link: 'The relative address of the next page, with `rel="next"`; absent on the last page.',
   location: 'The address of the new record or proposal.',
   'preference-applied': 'The requested preferences that were applied: `handling=strict`, `return=minimal`.',
-  ratelimit: 'The requests left (`r`) and the seconds until the quota is restored (`t`), as `"token";r=599;t=60`.',
+  ratelimit: 'The requests left (`r`) and the seconds until the quota is restored (`t`), such as `"token";r=599;t=60`.',
   'ratelimit-policy':
     'The quota of the token: `"token";q=600;w=60` means 600 requests in 60 s. A 429 names the limit that was reached.',
   'retry-after': 'Seconds to wait before another attempt.',

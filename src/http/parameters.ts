@@ -52,7 +52,7 @@ export const CreationPreconditions = {
 }
 
 const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
-/** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or text without blanks, quotes, commas, `;` and backslashes. */
+/** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or text without blanks, quotes, commas, `;` or backslashes. */
 export const IdempotencyKey = patterned(
   KEY,
   'A key of 1 to 255 characters, such as `"8f9c7b1e"`. A repeated request with the same key is not carried out again. Its answer has ' +

@@ -27,7 +27,7 @@ export async function registerRequests(app: FastifyInstance, corsOrigins: readon
   })
   app.decorateRequest('policy', {
     getter(this: FastifyRequest) {
-      const { config } = this.routeOptions as Partial<FastifyRequest['routeOptions']> // a malformed address has no `config`
+      const { config } = this.routeOptions as Partial<FastifyRequest['routeOptions']> // undefined if the address is malformed
       return config?.policy
     },
   })
@@ -62,7 +62,7 @@ export function requestIdOf({ headers }: Pick<IncomingMessage, 'headers'>): stri
 /** Headers that must not be repeated. Node reads only the first value, but a proxy may have read another value. */
 const SINGLE_HEADERS = ['host', 'authorization'] as const
 
-/** Returns the error of a request with invalid headers; undefined if they are valid. */
+/** Returns the error of a request with invalid headers; undefined if the headers are valid. */
 export function requestFault({ raw }: FastifyRequest): Error | undefined {
   const { httpVersion, headers, rawHeaders } = raw
   // HTTP/1.1 requires a Host header (RFC 9112, section 3.2). Node's own refusal has no body.

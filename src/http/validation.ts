@@ -32,7 +32,7 @@ export function registerRequestValidation(app: FastifyInstance): void {
   })
 }
 
-/** The places of parameters. Each has a name in the schema, in the request and in `loc`. Faults are reported in this order (DECISIONS section 2). */
+/** The kinds of parameters, each with its name in the schema, the request and `loc`. Faults are reported in this order (DECISIONS section 2). */
 const PARAMETERS = [
   ['params', 'params', 'path'],
   ['querystring', 'query', 'query'],
@@ -97,7 +97,7 @@ export const TOOL_BODY_BYTES_MAX = 5 * 2 ** 20
 
 const JSON_TYPE = /^application\/json\s*(;|$)/i
 
-/** Parses JSON bodies. Before a body is read, answers 415 for other media types and encodings, and 413 if `Content-Length` exceeds the limit. */
+/** Parses JSON bodies. Before a body is read, answers 415 if it is not JSON or is encoded, and 413 if `Content-Length` exceeds the limit. */
 export function registerBodyParser(app: FastifyInstance): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
     // After the connection is closed, the body never emits `end`, even if all of it has arrived.

@@ -50,7 +50,7 @@ const PROPOSING = {
   message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: a message to the people who decide on the proposal.'),
 }
 
-/** The request headers of each act that accepts other headers than an update. */
+/** The request headers of each act whose headers differ from those of an update. */
 const HEADERS: { readonly [A in Act]?: TObject } = {
   creation: Type.Object({ ...UpdateHeaders.properties, ...CreationPreconditions }),
   deletion: Type.Omit(UpdateHeaders, ['prefer']),

@@ -24,7 +24,7 @@ const KINDS = {
   other: '',
 } as const
 
-/** After an error of these kinds, nothing was applied, and a retry can succeed. */
+/** After an error of these kinds, except `CommitUnknown`, nothing was applied, and a retry can succeed. */
 const TRANSIENT = ['connection_lost', 'cached_plan', 'read_only', 'too_many_connections', 'serialization']
 
 export type DatabaseErrorKind = keyof typeof KINDS

@@ -5,7 +5,7 @@ export interface DatabaseOptions {
   poolSize: number
   statementTimeoutMs: number
   lockTimeoutMs: number
-  /** Must be false behind a pooler in transaction mode, because statements and settings would be lost. If false, each `begin` sends the settings. */
+  /** Must be false behind a pooler in transaction mode, which loses prepared statements and settings. If false, each `begin` sends the settings. */
   preparedStatements: boolean
   onError?: (error: Error) => void
 }

@@ -11,7 +11,7 @@ export interface Query<R = unknown> extends CompiledQuery<R> {
   readonly setsTimeoutMs?: number
 }
 
-/** A connection without an answer counts as lost after the statement timeout plus this margin. */
+/** A connection counts as lost if the server does not answer within the statement timeout plus this margin. */
 const ANSWER_MARGIN_MS = 2_000
 
 /** A pooled connection for Kysely. Limits the time of queries. Reports a lost connection as `ConnectionLost` or `CommitUnknown`. */
@@ -123,7 +123,7 @@ export class Session implements DatabaseConnection {
     return /[TE]/.test(this.#client.getTransactionStatus() ?? '')
   }
 
-  /** Returns the error to throw. After a lost connection, this is `CommitUnknown` if `mayApply`, or else the server's error or `ConnectionLost`. */
+  /** Returns the error to throw. For a lost connection: `CommitUnknown` if `mayApply`, or else the server's error or `ConnectionLost`. */
   #translated(error: unknown, mayApply: boolean): unknown {
     if (error instanceof pg.DatabaseError) {
       const { kind } = classifyDatabaseError(error)
