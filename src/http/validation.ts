@@ -97,7 +97,7 @@ export const TOOL_BODY_BYTES_MAX = 5 * 2 ** 20
 
 const JSON_TYPE = /^application\/json\s*(;|$)/i
 
-/** Parses JSON bodies. Before a body is read, answers 415 if it is not JSON or is encoded, and 413 if `Content-Length` exceeds the limit. */
+/** Parses JSON bodies. Before a body is read, answers 415 if it is not JSON or is compressed, and 413 if `Content-Length` exceeds the limit. */
 export function registerBodyParser(app: FastifyInstance): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
     // After the connection is closed, the body never emits `end`, even if all of it has arrived.
