@@ -99,7 +99,7 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
     const { argument } = form
     const before = old.arguments.find(each => each.argument === argument)
     if (before && !isDeepStrictEqual(before, form))
-      report('changed', `the location, parameter name or encoding of the argument ${quote(argument)} changed`, { argument })
+      report('changed', `the location, name or encoding of the argument ${quote(argument)} changed`, { argument })
   }
   const $defs: Schemas = Object(old.parameters.$defs)
   const next$defs: Schemas = Object(next.parameters.$defs)

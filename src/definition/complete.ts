@@ -103,7 +103,7 @@ class Completing {
   private completeServer(server: string): void {
     const { servers } = this.document
     if (servers === undefined || (Array.isArray(servers) && servers.length === 0)) {
-      this.set(this.document, 'servers', [{ url: server }], 'server_added', 'the definition had no server, so one was added')
+      this.set(this.document, 'servers', [{ url: server }], 'server_added', 'the missing server was added')
       return
     }
     const [first] = Array.isArray(servers) ? servers : []

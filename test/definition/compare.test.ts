@@ -62,7 +62,7 @@ const shown = ({ kind, operation, argument = '', msg }: DefinitionChange, expect
 
 const OLD = 'https://tickets.example.com'
 const { get, post } = base.paths['/tickets']
-const OTHER_FORM = 'the location, parameter name or encoding of the argument "state" changed'
+const OTHER_FORM = 'the location, name or encoding of the argument "state" changed'
 const q = { name: 'q', in: 'query' }
 const at = (url: string, host?: unknown) =>
   changed('servers', [{ url, variables: { host: { default: host, enum: [host, 'b.example.com'] } } }])
