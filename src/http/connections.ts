@@ -106,7 +106,7 @@ function end({ atEnd }: Exchange): void {
   for (const listener of atEnd.splice(0)) listener()
 }
 
-/** True for an MCP request whose body has arrived. Its inner requests are answered instead, and the MCP request then ends with their results. */
+/** True for an MCP request whose body has arrived. It is not answered directly: its inner requests are answered, and it ends with their results. */
 function asksWithin({ request }: Exchange): boolean {
   return request.policy?.asksWithin === true && request.body !== undefined
 }

@@ -166,8 +166,8 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
 type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
 
 /**
- * Returns the content after the update. `kept` lists fields that the update names but does not change. These can be fields that only administrators
- * can change, unless `proposes`, and `keptIfEmpty` fields with an empty list. `decidePersona` checks the rights.
+ * Returns the content after the update. `kept` lists the fields that keep their values although the update names them: fields that only administrators
+ * can change (if the update is not a proposal), and `keptIfEmpty` fields with an empty list. `decidePersona` checks the rights.
  */
 export function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
   const content: PersonaContent = { ...state } // copying all properties is faster than selecting some

@@ -70,7 +70,7 @@ export async function pruneContents(db: Kysely<Tables>, { versionsMax }: Retenti
   )
 }
 
-/** SQL: stores the highest feed position of the removed rows in `gone`, so that cursors before this position are refused. */
+/** SQL: stores in `change_feed` the highest feed position of the removed rows (`gone`), so that cursors before this position are refused. */
 const PASSED = sql`
   update change_feed set (pruned_transaction_id, pruned_place) = (last.transaction_id, last.place)
   from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last

@@ -147,7 +147,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     bytesMax: number,
     isRead?: boolean,
   ): Promise<string>
-  /** Returns the state with the earlier `values`. Omits hidden records that are no longer linked, and names them in `notes`. Throws `VersionGone`. */
+  /** Returns the state with the earlier `values`. Linked records that are now neither linked nor visible are only named in `notes`. Throws `VersionGone`. */
   past(
     db: Kysely<Tables>,
     state: T['State'],

@@ -2,8 +2,8 @@ import { Kind, type SchemaOptions, type Static, type TSchema, Type } from '@sinc
 import { INT4_MAX } from '../db/tables.js'
 
 /*
- * Builders of schemas. Each schema is JSON Schema for the OpenAPI document. Its kind tells `faults.ts` which check to use. Settings that the document
- * omits have symbols as keys.
+ * Builders of schemas. Each schema is JSON Schema for the OpenAPI document. Its kind tells `faults.ts` which check to use. Settings that must not
+ * appear in the document have symbols as keys.
  */
 
 const Trimmed = Symbol('trimmed')

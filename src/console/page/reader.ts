@@ -78,7 +78,7 @@ function readYaml(text: string): Read {
   return json?.[0] === '{' ? { json } : { fault: { from: 0, to: 1, msg: NO_DOCUMENT } }
 }
 
-/** Applies the edits of a completion to `text`. Keeps YAML comments and the form of numbers. Returns `definition` if the result differs from it. */
+/** Edits `text` so that it has the completed `definition`. Keeps YAML comments and the form of numbers, unless this is impossible. */
 function edited(text: string, definition: string, edits: Edit[]): string {
   const [asJson, completed] = [isJson(text), parsed(definition)]
   const document = asJson ? new Document(parsed(text), OPTIONS) : parseDocument(text, OPTIONS)

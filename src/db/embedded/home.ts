@@ -45,7 +45,7 @@ export function accountFor(owner?: number): Account {
   const named = (wanted: string) => accounts.find(({ name }) => name === wanted)
   const account = accounts.find(({ uid }) => uid === owner && uid !== 0) ?? named('postgres') ?? named('nobody')
   if (account) return account
-  throw new EmbeddedUnavailable('root cannot run it, and neither the user postgres nor the user nobody exists')
+  throw new EmbeddedUnavailable('root cannot run it, and the system has no user named "postgres" or "nobody"')
 }
 
 export function nameOf(account: Account): string {

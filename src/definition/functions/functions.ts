@@ -36,7 +36,7 @@ export interface ArgumentView {
   /** The parameter's original name. Absent for the body. */
   name?: string
   media_type?: string
-  /** `style`, `explode` and `allow_reserved` are absent if they have OpenAPI's defaults. The placeholder `{+name}` implies `allow_reserved`. */
+  /** `style`, `explode` and `allow_reserved` are absent if they have OpenAPI's defaults. The placeholder `{+name}` sets `allow_reserved` to true. */
   style?: string
   explode?: boolean
   allow_reserved?: boolean
