@@ -85,7 +85,7 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
   await sql`create index access_event_by_subject on access_event (kind, subject)`.execute(db)
 }
 
-/** Adds a type and a view for new audit rows, and a default for `audit.at`. Only the view has `difference`, `previous_hash` and `hash`. */
+/** Adds a type and a view for new audit rows, and a default for `audit.at`. The type lacks `difference`, `previous_hash` and `hash`. */
 async function addNewAudit(db: Kysely<unknown>): Promise<void> {
   await sql`
     create type audit_values as (resource_kind text, resource_id integer, version_before integer, version_after integer, actor_id uuid,

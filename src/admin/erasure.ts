@@ -19,7 +19,7 @@ async function findPerson(db: Kysely<Tables>, named: string) {
   const id = account?.id ?? uuid
   if (id === null)
     throw new Refusal(
-      `no account has the email ${named}: correct the email. For an account that was already erased, give the ID that agentctl user list shows in erased-ID@erased.invalid`,
+      `no account has the email ${named}: correct the email. If the account was already erased, give its id: agentctl user list shows the email erased-ID@erased.invalid`,
     )
   const counted = await sql<{ audit_rows: number }>`
     select count(*)::integer as audit_rows from audit where ${hasAddress(id)}`.execute(db)

@@ -21,7 +21,7 @@ const TAGS = new RegExp(String.raw`^(?:[ \t]*\*[ \t]*|[ \t,]*${ENTITY_TAG}(?:[ \
 
 const NO_TAGS = 'Input should be * or a list of entity tags in double quotes, such as "persona-12-7"'
 
-/** A header with entity tags. Refuses malformed tags, because a write without tags would have no precondition. `isWeak`: weak tags also match. */
+/** A header with entity tags. Refuses malformed tags: if they were ignored, the write would have no precondition. `isWeak`: weak tags also match. */
 function entityTags(description: string, isWeak = false) {
   return patterned(TAGS, description, NO_TAGS, (header): Precondition => {
     if (header.trim() === '*') return { kind: 'any' }

@@ -64,7 +64,7 @@ const RECENT_MS = 15 * 60_000
 
 const isRecent = ({ at }: RecentChange) => Date.now() - at < RECENT_MS
 
-/** Returns the recent changes in `before` and a new change of the fields `changed` by `user`, which replaces older changes of these fields. */
+/** Returns the recent changes in `before`, and adds a new change by `user`. The fields in `changed` are removed from the older changes. */
 export function recentChanges(
   before: readonly RecentChange[],
   changed: readonly string[],

@@ -66,7 +66,7 @@ function namesFor(wanted: readonly Wanted[], valid: RegExp, spelt: (text: string
 function readableName({ id, instead }: Wanted, valid: RegExp, spelt: (text: string) => string) {
   if (valid.test(id)) return { id, name: id, isWhole: true }
   const plain = id.slice(0, NAME_CHARACTERS).normalize('NFKD').replace(/\p{M}/gu, '')
-  // Replaced ASCII punctuation does not count, because punctuation only separates words.
+  // A name is whole even if ASCII punctuation was replaced, because punctuation only separates words.
   const isWhole = id.length <= NAME_CHARACTERS && !/[^\x20-\x7e]/.test(plain)
   if (!/[A-Za-z0-9]/.test(plain)) return { id, name: instead(), isWhole: false }
   const name = spelt(plain)
