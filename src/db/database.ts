@@ -35,7 +35,7 @@ export class Database {
   }
 
   /**
-   * Returns an executor for reads. Up to 8 reads with the same key share a connection, so a slow read delays only reads with the same key. Behind a
+   * Returns an executor for reads. Up to 16 reads with the same key share a connection, so a slow read delays only reads with the same key. Behind a
    * pooler in transaction mode, connections are not shared, because each read needs its own transaction.
    */
   sharedReads(key: string): Executor {
@@ -148,7 +148,7 @@ export class Database {
   }
 }
 
-const SHARED_READS_MAX = 8
+const SHARED_READS_MAX = 16
 
 /** Closes the socket of a failed connection. pg leaves it open, for example if the password is missing. */
 class ClosingClient extends pg.Client {
