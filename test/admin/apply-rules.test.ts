@@ -50,7 +50,7 @@ t.test('a variable is read only under the prefix AGENTS_', async t => {
 
 t.test('a document accepts the same emails as agentctl user create', async t => {
   for (const email of ['abc', '@', 'a b@example.com', `${'a'.repeat(400)}@example.com`, 'a@b\u001b']) {
-    const msg = 'must be an email address such as bob@example.com'
+    const msg = 'must be an email address such as alice@example.com'
     const found = [{ loc: ['users', 0, 'email'], msg, type: 'email_invalid' }]
     t.same(await faultsOf({ users: [{ email }] }), found, email)
   }

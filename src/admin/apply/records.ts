@@ -127,7 +127,7 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
       catalogue.fault(loc, 'this account was erased and cannot be changed: remove this entry', 'erased')
     }
     if (fields.some(({ field, to }) => field === 'email' && !isEmail(String(to)))) {
-      catalogue.fault([...loc, 'email'], 'must be an email address such as bob@example.com', 'email_invalid')
+      catalogue.fault([...loc, 'email'], 'must be an email address such as alice@example.com', 'email_invalid')
     }
     const outcome = outcomeOf(section, match, fields)
     if (outcome.action !== 'unchanged') changed.push({ record: { ...record, id }, outcome })

@@ -9,18 +9,18 @@ import { type CommandLine, UsageError } from './command.js'
 export function addPeopleCommands(program: Command, line: CommandLine): void {
   const user = program.command('user').description('People and service accounts.')
   line
-    .add(user, 'create <EMAIL>', 'bob@example.com --permission manage:actions', createCommand)
+    .add(user, 'create <EMAIL>', 'alice@example.com --permission manage:actions', createCommand)
     .description('Creates a user.\nTo set groups, or to change permissions later, use agentctl apply.')
     .option('--service-account', 'create a service account instead of a person')
     .addOption(new Option('--permission <NAME>', 'each permission includes those before it').choices(PERMISSIONS))
   line.add(user, 'list', '', listCommand).description('Lists the users.')
   line
-    .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
+    .add(user, 'deactivate <EMAIL>', 'alice@example.com', deactivateCommand)
     .description(
       'Deactivates a user: all tokens of the user stop working at once.\nThe tokens work again if agentctl apply sets the field active of the user to true. To stop a token for good, revoke it.',
     )
   line
-    .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)
+    .add(user, 'erase <EMAIL>', 'alice@example.com --plan', eraseCommand)
     .description(
       'Erases a person: closes the account, removes the email and IP addresses, withdraws open proposals, and deletes the messages and reasons that the person wrote in proposals.\n' +
         'EMAIL can also be an id. Agents and tools of the person remain, and `audit verify` still succeeds.\n' +

@@ -13,7 +13,7 @@ export function addAgentCommands(program: Command, line: CommandLine): void {
     .command('agent')
     .description('Changes the owner of an agent. Use agentctl apply or the HTTP API for all other changes.')
   line
-    .add(agent, 'owner', '12 --to bob@example.com', ownerCommand)
+    .add(agent, 'owner', '12 --to alice@example.com', ownerCommand)
     .argument('<ID>', '', wholeNumber)
     .description('Gives an agent to another user.')
     .requiredOption('--to <EMAIL>', 'the new owner')

@@ -9,7 +9,7 @@ import { type CommandLine, durationS, wholeNumber } from './command.js'
 export function addTokenCommands(program: Command, line: CommandLine): void {
   const token = program.command('token').description('Access tokens.')
   line
-    .add(token, 'create', '--for ci@example.com --scope manage:actions --tool 7', createCommand)
+    .add(token, 'create', '--for alice@example.com --scope manage:actions --tool 7', createCommand)
     .description('Creates an access token and shows it once.')
     .requiredOption('--for <EMAIL>', 'the user')
     .addOption(new Option('--scope <SCOPE...>', 'limit the token to this scope; repeatable').choices(PERMISSIONS))
@@ -21,7 +21,7 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .addOption(new Option('--proposals-only', 'like --read-only, but can propose').conflicts(['readOnly', 'runtime']))
     .option('--require-if-match', 'refuse updates without the If-Match header')
   line
-    .add(token, 'list', '--for ci@example.com', listCommand)
+    .add(token, 'list', '--for runtime@example.com', listCommand)
     .description('Lists tokens, without their secrets.')
     .option('--for <EMAIL>', 'only tokens of this user')
   line
