@@ -405,12 +405,14 @@ async function addRuntimes(db: Kysely<unknown>): Promise<void> {
  */
 async function addFunctionNames(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_definition add column function_names text[] not null default '{}'`.execute(db)
-  // Returns true if an agent with the tool has another tool with a function whose name is in `names`.
+  // Returns true if an agent with the tool has another tool with a function whose name is in `names`. With `offset 0`, the planner looks up each
+  // tool's definition by key. Otherwise, it could read all definitions.
   await sql`
     create function names_beside(tool integer, names text[]) returns table (has_names boolean)
     language sql stable as $$
       select cardinality(names) > 0 and exists (
-        select from tool t join tool_definition d on d.hash = t.definition_hash
+        select from tool t
+        cross join lateral (select function_names from tool_definition where hash = t.definition_hash offset 0) d
         where d.function_names && names and t.id = any (array(
           select o.tool_id from persona_tool l join persona_tool o on o.persona_id = l.persona_id
           where l.tool_id = tool and o.tool_id <> tool)))
