@@ -14,7 +14,7 @@ import { IfMatchOfApproval } from '../http/parameters.js'
 import { commonOf, requirePlain } from '../http/writes.js'
 import type { CheckedDefinition } from '../tool/rules.js'
 import type { ToolOptions } from '../tool/write-tool.js'
-import { decide, readNow, store } from '../updates/engine.js'
+import { decideRequest, readAgain, store } from '../updates/engine.js'
 import { fillKey, Repeated, takeKey } from '../updates/idempotency.js'
 import { endProposals } from '../updates/open-proposals.js'
 import type { Job, Propose, ResourceTypes, Stored, VersionedResource } from '../updates/resource.js'
@@ -62,10 +62,10 @@ async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string
   return await inTransaction(database, { rollback: dryRun }, async trx => {
     if (key !== null) await takeKey(trx, key)
     await lockRow(trx, kind, id)
-    const now = await readNow(trx, asking)
+    const now = await readAgain(trx, asking)
     const { caller } = now.request
     if (!resource.isVisible(now.state, caller)) throw new ResourceNotFound(kind)
-    const decision = await decide(trx, { resource, request: now.request }, now.state)
+    const decision = await decideRequest(trx, { resource, request: now.request }, now.state)
     if (decision.changes.length === 0) throw new InvalidRequest([NOTHING])
     const { definition = null } = decision as { definition?: CheckedDefinition | null } // only tools have a definition
     const { version } = now.state

@@ -89,7 +89,7 @@ export const removeTool = statement<
       )
     return insertAudit(param, removed)
   },
-  true,
+  'writes',
 )
 
 /** SQL: locks the tool `t`. Selects no row if another transaction has the lock, or if the tool or the viewer's rights changed since the decision. */

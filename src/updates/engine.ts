@@ -49,7 +49,7 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
   const answer = { id, version, decision: null, overwritten: [] }
   if (act === 'deletion') return { ...answer, snapshot: null }
   try {
-    const now = await withRetries(() => readNow(database.db, { resource, request: { ...request, id } }))
+    const now = await withRetries(() => readAgain(database.db, { resource, request: { ...request, id } }))
     const isSeen = resource.isVisible(now.state, now.request.caller)
     if (!isSeen || (await wasRemovedSince(database.db, kind, id, version))) throw new ResourceNotFound(kind)
     const snapshot = request.minimal ? null : await resource.render(database.db, now.state, request.snapshotBytesMax)
@@ -69,7 +69,7 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
 
 /**
  * Decides on a request and stores its changes. `state` is the state that was read together with the caller, or null if the transaction must read it.
- * Throws `ResourceNotFound`, `PreconditionFailed`, `IdempotencyKeyInUse`, `Unavailable` with the outcome, and the errors of `decide`.
+ * Throws `ResourceNotFound`, `PreconditionFailed`, `IdempotencyKeyInUse`, `Unavailable` with the outcome, and the errors of `decideRequest`.
  */
 export async function store<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
   const work = async (attempt: Attempt<T>) =>
@@ -126,12 +126,12 @@ async function storeAlone<T extends ResourceTypes>(
   const { resource, request } = job
   const { db } = job.database
   if (state === null || request.key !== null || resource.act !== 'update') return undefined
-  const decision = await decide(db, job, state)
+  const decision = await decideRequest(db, job, state)
   if (decision.changes.length === 0 || request.dryRun) {
     // The record may have changed while the body was arriving.
-    const now = await readNow(db, job)
+    const now = await readAgain(db, job)
     const asked = { resource, request: now.request }
-    const decisionNow = await decide(db, asked, now.state)
+    const decisionNow = await decideRequest(db, asked, now.state)
     const writes = decisionNow.changes.length > 0 && !request.dryRun
     return writes ? undefined : await answerOf(db, asked, now.state, decisionNow)
   }
@@ -166,9 +166,9 @@ type Asked<T extends ResourceTypes> = Pick<Job<T>, 'resource' | 'request'>
 export async function storeLocked<T extends ResourceTypes>(trx: Transaction<Tables>, { resource, request }: Asked<T>) {
   await lockRow(trx, resource.kind, request.id)
   const { answer, entry } = await decideAndWrite(trx, resource, request, async () => {
-    const now = await readNow(trx, { resource, request })
+    const now = await readAgain(trx, { resource, request })
     const asked = { resource, request: now.request }
-    const decision = await decide(trx, asked, now.state, true)
+    const decision = await decideRequest(trx, asked, now.state, true)
     return { ...now, decision, answer: await answerOf(trx, asked, now.state, decision) }
   })
   return { entry, answer: { ...answer, version: entry?.version_after ?? answer.version } }
@@ -213,7 +213,7 @@ async function decideAndWrite<T extends ResourceTypes, More>(
 }
 
 /** Authenticates the caller again and reads the current resource. Throws `ResourceNotFound` and the errors of the authentication. */
-export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, { resource, request }: Asked<T>) {
+export async function readAgain<T extends ResourceTypes>(db: Kysely<Tables>, { resource, request }: Asked<T>) {
   const { statement } = resource.reads.lookup
   const { caller, prefetched } = await request.readNow(db, { statement, id: request.id })
   if (prefetched === null) throw new ResourceNotFound(resource.kind)
@@ -221,7 +221,7 @@ export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, { res
   return { request: { ...request, caller }, viewer: viewerParameters(caller), state }
 }
 
-export async function decide<T extends ResourceTypes>(
+export async function decideRequest<T extends ResourceTypes>(
   db: Kysely<Tables>,
   { resource, request }: Asked<T>,
   state: T['State'],

@@ -107,7 +107,7 @@ export function writing<Name extends string, Own extends object, R>(
         const changed = set.map(([column]) => [column, param(column as keyof Parameters & Name)])
         return build(param as Param<Own & WriteParameters>, Object.fromEntries(changed))
       },
-      true,
+      'writes',
     )
   }
   return async (

@@ -32,13 +32,13 @@ export interface Statement<P, R> {
 
 /**
  * Compiles a statement once at startup, because building a large statement takes longer than sending it. Each connection prepares the statement once.
- * `writes`: the statement changes data. Throws if the statement contains a value that is not a named parameter.
+ * `effect`: whether the statement changes data. Throws if the statement contains a value that is not a named parameter.
  */
 export function statement<P extends object, R>(
   name: string,
   types: SqlTypes<P>,
   build: (param: Param<P>) => (Expression<R> | Compilable<R>) & OperationNodeSource,
-  writes = false,
+  effect: 'reads' | 'writes' = 'reads',
 ): Statement<P, R> {
   const built = build(key => sql`${sql.val(new Named(key))}::${sql.raw(types[key])}`)
   const compiler = new NamedParameters(name)
@@ -51,7 +51,7 @@ export function statement<P extends object, R>(
       if (value === undefined) throw new Error(`statement ${name} lacks its parameter ${key}`)
       return value
     })
-    return { name: textName, writes, ...(CompiledQuery.raw(text, values) as CompiledQuery<R>) } // `build` declares the type of its rows
+    return { name: textName, writes: effect === 'writes', ...(CompiledQuery.raw(text, values) as CompiledQuery<R>) } // `build` declares the type of its rows
   }
   const run = async (executor: Executor, parameters: P) => (await executor.executeQuery<R>(bind(parameters))).rows
   const first = async (executor: Executor, parameters: P) => (await run(executor, parameters))[0]
